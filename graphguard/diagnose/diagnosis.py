@@ -182,11 +182,13 @@ def _without_repair(found: Search, place: Localised, sources: Sources, numbers: 
     told = unsent_finding(found, sources) or unchanged_finding(found, sources)
     if told is not None:
         return [told]
+    if found.repairs:
+        place = Localised(found.capture, found.proof, found.alignment, found.left, sources)
+    if place.explains_all(found.left):
+        return place.findings()
     last, is_vague = unexplained(found, sources, numbers)
     if not is_vague:
         return [last]
-    if found.repairs:
-        place = Localised(found.capture, found.proof, found.alignment, found.left, sources)
     if not place.explains_all(found.left) and (other := reread(found, sources)) is not None:
         return [repaired(found.capture, other, sources)]
     return place.findings() or [last]

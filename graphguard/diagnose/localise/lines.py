@@ -15,7 +15,7 @@ from graphguard.ops import operators
 from graphguard.repair.text.frames import Sources
 
 _ASKING = frozenset(("backward", "grad"))
-_SHAPED = operators(lambda op: op.moves in ("same", "view", "permute", "expand"))
+SHAPED = operators(lambda op: op.moves in ("same", "view", "permute", "expand"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,8 @@ class Lines:
     def told(self, mend: Mend) -> Span | None:
         """The line of a culprit."""
         site = mend.blame or mend.site
+        if mend.lost is not None and (left_out := self.left_out(mend)) is not None:
+            return left_out
         if mend.evidence == "region" and not mend.late:
             region = self.region(mend.site)
             only_moved = all(each.node.op in MOVES | COLLECTIVES for each in region)
@@ -36,9 +38,26 @@ class Lines:
                 return shared
         return self._blamed(mend, self._chosen(site) if mend.evidence == "layout" else site)
 
+    def left_out(self, mend: Mend) -> Span | None:
+        """Where a rank leaves out what it needs later, if only code that the specification runs as well goes wrong for it; None elsewhere."""
+        site, lost, sources = mend.site, mend.lost, self.sources
+        region = [sources.frames(self._graph(each), each.node)[:1] for each in self.region(site)]
+        if lost is None or not all(frames and sources.is_shared(frames[0]) for frames in region):
+            return None
+        graph = self.search.numbers.capture.ranks[lost.rank]
+        node = graph.nodes[lost.node]
+        frames = [frame.span for frame in sources.frames(graph, node)]
+        others = [
+            [frame.span for frame in sources.frames(graph, other)]
+            for index, other in enumerate(graph.nodes)
+            if other.op == node.op and index != lost.node
+        ]
+        serves_others = frames in others and len(frames) > 1
+        return frames[1] if serves_others else next(iter(frames), None)
+
     def _chosen(self, site: Site) -> Site:
         """Where the elements of a site were chosen: what only gives them another shape is not to blame."""
-        while site.node.op in _SHAPED:
+        while site.node.op in SHAPED:
             made = [each for each in self.search.sites.operands(site) if not each.is_leaf]
             if len(made) != 1 or made[0].is_right:
                 break
@@ -62,6 +81,24 @@ class Lines:
     def place(self, site: Site) -> Span | None:
         """The innermost of them."""
         return next(iter(self.frames(site)), None)
+
+    def innermost(self, site: Site) -> Span | None:
+        """The innermost of all places of a site."""
+        return next((frame.span for frame in self.sources.frames(self._graph(site), site.node)), None)
+
+    def inside(self, site: Site, span: Span) -> Span | None:
+        """Where a site is computed if that is within the call at ``span`` and its value does not leave it; None where it is what the call gives."""
+        graph = self._graph(site)
+        frames = [frame.span for frame in self.sources.frames(graph, site.node)]
+        if site.node.phase == "backward" or not frames or span not in frames[1:]:
+            return None
+        readers = self.search.sites.readers(site)
+        stays = any(
+            span in [frame.span for frame in self.sources.frames(graph, reader.node)]
+            for reader in readers
+            if reader.node.phase == site.node.phase
+        )
+        return frames[0] if stays else None
 
     def region(self, site: Site) -> list[Site]:
         """A site and what it is made of, back to where values are right."""

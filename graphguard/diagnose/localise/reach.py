@@ -19,6 +19,7 @@ from graphguard.relations.numbers import Array, Number
 
 _CALLS: Final = 20_000  # that are run again at most, for all questions
 _DIMS: Final = 2
+_POSITIONS: Final = 32  # of a dim of an input that are asked for one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +31,22 @@ class Lack:
 
 
 @dataclass(frozen=True, slots=True)
+class Lost:
+    """Elements of a leaf, some positions of a dim, that a rank had, and needs later: ``node`` is the call that takes the others alone."""
+
+    rank: int
+    leaf: str
+    dim: int
+    positions: tuple[int, ...]
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Moved:
     """The tensors of both programs that rest on some elements of a leaf, with their values where these are others."""
 
     leaf: str
+    block: tuple[slice, ...]
     spec: dict[Var, Array]
     ranks: tuple[frozenset[Var], ...]
 
@@ -64,6 +77,44 @@ class Reach:
                     return Lack(rank, moved.leaf)
         return None
 
+    def lost(self, site: Site, laid: Laid) -> Lost | None:
+        """What a rank would need for a value at a site and was given, but took no part of: the first call that leaves it out; None where there is none."""
+        run = self.numbers.runs[0]
+        if laid.partial:
+            return None
+        for moved in self._all():
+            other = moved.spec.get(laid.var)
+            if other is None or other.shape != run.spec[laid.var].shape:
+                continue
+            for rank, var in site.tensors.items():
+                before, after = (self._cut(value, laid, rank) for value in (run.spec[laid.var], other))
+                if same(before, after) or var in moved.ranks[rank]:
+                    continue
+                node = self._left_out_by(rank, var, moved.ranks[rank])
+                if node is not None:
+                    dim, part = len(moved.block) - 1, moved.block[-1]
+                    return Lost(rank, moved.leaf, dim, tuple(range(part.start, part.stop)), node)
+        return None
+
+    def _left_out_by(self, rank: int, var: Var, moved: frozenset[Var]) -> int | None:
+        """The first of the calls behind a tensor that reads what has moved, and gives what has not."""
+        graph = self.numbers.capture.ranks[rank]
+        made = graph.producers()
+        behind: set[int] = set()
+        todo = [var]
+        while todo:
+            index = made.get(todo.pop())
+            if index is not None and index not in behind:
+                behind.add(index)
+                todo += graph.nodes[index].reads
+        read = {each for index in behind for each in graph.nodes[index].reads} | {var}
+        for index in sorted(behind):
+            node = graph.nodes[index]
+            kept = [out for out in node.outs if out in read]
+            if not moved.isdisjoint(node.reads) and kept and moved.isdisjoint(kept):
+                return index
+        return None
+
     def _cut(self, value: Array, laid: Laid, rank: int) -> Array:
         for cut in laid.cuts:
             value = value.take(self.layouts.positions(value.shape[cut.dim], cut, rank), axis=cut.dim)
@@ -85,6 +136,10 @@ class Reach:
         if self._moved is None:
             capture = self.numbers.capture
             blocks = [each for leaf in capture.leaves for each in _blocks(leaf, capture.world_size)]
+            inputs = [each for each in capture.leaves if each.kind == "input"]
+            each_alone = [each for leaf in inputs for each in _blocks(leaf, _POSITIONS)]
+            if capture.calls * (len(blocks) + len(each_alone)) <= _CALLS:
+                blocks += each_alone
             small = capture.calls * len(blocks) <= _CALLS
             self._moved = [self._other(leaf, block) for leaf, block in blocks] if small else []
         return self._moved
@@ -93,10 +148,14 @@ class Reach:
         run = self.numbers.runs[0]
         point = run.refuter.point
         value = point.leaves[leaf].array.copy()
-        value[block] += 1 + np.arange(value[block].size).reshape(value[block].shape) / value[block].size
+        if value.dtype.kind == "f":
+            value[block] += 1 + np.arange(value[block].size).reshape(value[block].shape) / value[block].size
+        else:
+            value[block] = np.where(value[block] == value.max(), value.min(), value.max())
         spec, ranks = point.elsewhere({leaf: Number(value)})
         return _Moved(
             leaf,
+            block,
             {
                 var: each.array
                 for var, each in spec.items()
@@ -110,16 +169,16 @@ class Reach:
 
 
 def _blocks(leaf: Leaf, count: int) -> Iterator[tuple[str, tuple[slice, ...]]]:
-    """The elements of a leaf of real numbers, along each of its first dims in as many parts as there are ranks."""
+    """The elements of a leaf of numbers, along each of its first dims in so many parts."""
     shape = leaf.type.shape
-    if leaf.value is not None or not leaf.type.dtype.startswith(("float", "bfloat")):
+    if leaf.value is not None or not leaf.type.dtype.startswith(("float", "bfloat", "int")):
         return
     for dim, size in enumerate(shape[:_DIMS]):
-        if not isinstance(size, int) or size < count:
+        if not isinstance(size, int) or size < 2:
             continue
         part = -(-size // count)
         for start in range(0, size, part):
-            yield leaf.name, (*(slice(None),) * dim, slice(start, start + part))
+            yield leaf.name, (*(slice(None),) * dim, slice(start, min(start + part, size)))
 
 
 def _equal(one: Array, other: Array) -> bool:

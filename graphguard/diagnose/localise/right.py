@@ -14,13 +14,16 @@ from graphguard.diagnose.localise.layouts import Cut, Laid, Layouts
 from graphguard.diagnose.localise.numbers import Run, same
 from graphguard.diagnose.localise.sites import MOVES, Site, Sites
 from graphguard.ir import Var
+from graphguard.ir.joining import JoinedCall
+from graphguard.ops import gg
 from graphguard.refine.proving.proof import Proof
-from graphguard.relations.numbers import Array, kind_of_array
+from graphguard.relations.numbers import Array, Number, kind_of_array
 
 _STATES: Final = 4  # of one site: equal tensors and layouts are many
 _LONG: Final = 512  # positions of a dim along which rows are looked up
 _LARGE: Final = 1 << 16  # elements of a tensor whose rows are
 _DIMS: Final = 3
+_FIRST, _STEP = 10_007, 7  # numbers that no program computes of others by adding one or doubling
 
 _Corner = dict[float, list[Var]]
 
@@ -56,6 +59,74 @@ class Right:
         for family in self.sites.families:
             if len(family) > 1 and all(site.live and not site.states for site in family):
                 self._add_up(family)
+
+    def apart(self) -> dict[int, str]:
+        """Sites that are no tensor of the specification together, and whose calls read different ones along an axis, of which ranks there have tensors of their own: by number, with the axis."""
+        found: dict[int, str] = {}
+        wrong = [
+            site
+            for site in sorted(self.sites.all, key=lambda site: site.order)
+            if site.live and not site.states and not site.mixed and len(site.tensors) > 1
+        ]
+        for site in wrong:
+            for axis in self.layouts.axes:
+                if self._reads_apart(site, axis, found) and self._is_alone(site, axis):
+                    found[site.number] = axis
+                    break
+        for axis in self._staged() & set(found.values()):
+            for site in self.sites.all:
+                made = site.live and not (site.is_leaf or site.mixed) and len(site.tensors) > 1
+                if made and not any(self._is_along(state, axis) for state in site.states):
+                    found.setdefault(site.number, axis)
+        return found
+
+    def _is_along(self, laid: Laid, axis: str) -> bool:
+        """Whether a tensor is cut or added up along an axis."""
+        return axis in laid.partial or axis in self.layouts.axes_of(laid)
+
+    def _staged(self) -> set[str]:
+        """The axes along which ranks send to one another: of stages of a pipeline, nothing adds up."""
+        capture = self.layouts.capture
+        found: set[str] = set()
+        for step in self.sites.numbers.joined.order:
+            if isinstance(step, JoinedCall) and any(
+                capture.ranks[rank].nodes[index].op == gg.recv for rank, index in step.nodes.items()
+            ):
+                places = [capture.coordinates(rank) for rank in step.group]
+                found |= {axis for axis in self.layouts.axes if len({place[axis] for place in places}) > 1}
+        return found
+
+    def _reads_apart(self, site: Site, axis: str, found: Mapping[int, str]) -> bool:
+        """Whether a call reads other sites on some ranks along an axis than on others, or what is taken apart along it."""
+        if any(found.get(number) == axis for number in site.operands) or site.node.op == gg.recv:
+            return True
+        capture = self.layouts.capture
+        read: dict[int, set[int]] = defaultdict(set)
+        for rank, var in site.tensors.items():
+            node = capture.ranks[rank].nodes[capture.ranks[rank].producers().get(var, -1)] if site.index >= 0 else None
+            if node is None or var not in node.outs:
+                return False
+            read[capture.coordinates(rank)[axis]] |= {
+                self.sites.owner[rank, each] for each in node.reads if (rank, each) in self.sites.owner
+            }
+        several = {number for numbers in read.values() for number in numbers}
+        calls = {self.sites[number].index for number in several if self.sites[number].index >= 0}
+        leaves = sum(self.sites[number].is_leaf for number in several)
+        return len(calls) + leaves > max(map(len, read.values()))
+
+    def _is_alone(self, site: Site, axis: str) -> bool:
+        """Whether ranks at one place along an axis have a tensor of the specification that is not cut or added up along it."""
+        groups: dict[int, dict[int, Var]] = defaultdict(dict)
+        for rank, var in site.tensors.items():
+            groups[self.layouts.capture.coordinates(rank)[axis]][rank] = var
+        if len(groups) < 2:
+            return False
+        for tensors in groups.values():
+            part = replace(site, tensors=tensors, rank=min(tensors))
+            for laid in self._candidates([part], (1,)):
+                if not self._is_along(laid, axis) and self._state([part], laid) is not None:
+                    return True
+        return False
 
     def _settle(self, site: Site, passes: int, proved: bool) -> None:
         known = self._proved(site) if proved and not site.is_leaf and not site.mixed else None
@@ -227,34 +298,54 @@ class Right:
 
     def _learn(self) -> None:
         """Learn the positions along one dim that ranks have of tensors of the specification: zigzag, text beside images, loaders' parts."""
-        run, rows = self.runs[0], self._rows()
+        run = self.runs[0]
+        self._learn_from(run.spec, run.ranks, "f")
+        for leaf, values in self._told_apart():
+            spec, ranks = run.refuter.point.elsewhere({leaf: Number(values)})
+            moved = [_moved(values, old) for values, old in zip(ranks, run.ranks, strict=True)]
+            self._learn_from(_moved(spec, run.spec), moved, "iu")
+
+    def _told_apart(self) -> Iterator[tuple[str, Array]]:
+        """Inputs of integers with other numbers, no two alike: where these lie on the ranks is where they were moved, whatever tokens are equal."""
+        for leaf in self.layouts.capture.leaves:
+            value = self.runs[0].refuter.point.leaves.get(leaf.name)
+            if leaf.kind == "input" and leaf.value is None and value is not None and value.array.dtype.kind in "iu":
+                size = value.array.size
+                if 1 < size <= _LARGE:
+                    numbers = (np.arange(size) * _STEP + _FIRST).astype(value.array.dtype)
+                    if len(np.unique(numbers)) == size:
+                        yield leaf.name, numbers.reshape(value.array.shape)
+
+    def _learn_from(self, spec: Mapping[Var, Array], ranks: Sequence[Mapping[Var, Array]], kinds: str) -> None:
+        rows = self._rows(spec, kinds)
         size = self.sites.numbers.capture.world_size
         for site in self.sites.all:
-            if len(site.tensors) < size or not self.sites.is_known(site):
+            held = {rank: ranks[rank][var] for rank, var in site.tensors.items() if var in ranks[rank]}
+            if len(held) < size or any(value.dtype.kind not in kinds for value in held.values()):
                 continue
-            for dim in range(min(run.ranks[site.rank][site.tensors[site.rank]].ndim, _DIMS)):
-                found = self._dealt(site, dim, rows, run)
+            for dim in range(min(held[site.rank].ndim, _DIMS)):
+                found = self._dealt(held, dim, rows, spec)
                 if found is not None:
                     self.layouts.learn(*found)
 
-    def _rows(self) -> dict[object, tuple[Var, int]]:
+    def _rows(self, spec: Mapping[Var, Array], kinds: str) -> dict[object, tuple[Var, int]]:
         rows: dict[object, tuple[Var, int]] = {}
         for var in self.layouts.tensors:
-            value = self.runs[0].spec[var]
+            value = spec.get(var)
+            if value is None or value.size > _LARGE or value.dtype.kind not in kinds:
+                continue
             for dim in range(min(value.ndim, _DIMS)):
-                if not 1 < value.shape[dim] <= _LONG or value.size > _LARGE or value.dtype.kind != "f":
-                    continue
-                for place, row in enumerate(np.moveaxis(value, dim, 0)):
-                    rows.setdefault(_row(dim, row), (var, place))
+                if 1 < value.shape[dim] <= _LONG:
+                    for place, row in enumerate(np.moveaxis(value, dim, 0)):
+                        rows.setdefault(_row(dim, row), (var, place))
         return rows
 
     def _dealt(
-        self, site: Site, dim: int, rows: Mapping[object, tuple[Var, int]], run: Run
+        self, held: Mapping[int, Array], dim: int, rows: Mapping[object, tuple[Var, int]], spec: Mapping[Var, Array]
     ) -> tuple[int, dict[int, Array]] | None:
         picks, source = {}, None
-        for rank, var in site.tensors.items():
-            value = run.ranks[rank][var]
-            if dim >= value.ndim or not 0 < value.shape[dim] <= _LONG or value.dtype.kind != "f" or value.size > _LARGE:
+        for rank, value in held.items():
+            if dim >= value.ndim or not 0 < value.shape[dim] <= _LONG or value.size > _LARGE:
                 return None
             found = []
             for row in np.moveaxis(value, dim, 0):
@@ -268,9 +359,18 @@ class Right:
             picks[rank] = np.array(found)
         if source is None:
             return None
-        size = run.spec[source].shape[dim]
+        size = spec[source].shape[dim]
         whole = all(index.tolist() == list(range(size)) for index in picks.values())
         return None if whole else (size, picks)
+
+
+def _moved(values: Mapping[Var, Number], before: Mapping[Var, Array]) -> dict[Var, Array]:
+    """The tensors of a run at other numbers that rest on these."""
+    return {
+        var: value.array
+        for var, value in values.items()
+        if var in before and not np.array_equal(value.array, before[var])
+    }
 
 
 def _row(dim: int, row: Array) -> object:

@@ -2,34 +2,44 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from graphguard.diagnose.localise.interventions import Intervention, Interventions
 from graphguard.diagnose.localise.layouts import Laid, Layouts
 from graphguard.diagnose.localise.numbers import Numbers, OutOfFuelError, Place
-from graphguard.diagnose.localise.reach import Lack, Reach
+from graphguard.diagnose.localise.reach import Lack, Lost, Reach
 from graphguard.diagnose.localise.right import Right
 from graphguard.diagnose.localise.sites import MOVES, Site, Sites
-from graphguard.ir import Capture, Promise, Var
+from graphguard.ir import Capture, Node, Promise, Var
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.ops import REDUCTIONS, aten, gg, operators
 from graphguard.refine.proving.proof import Proof
 from graphguard.relations.numbers import Array
 from graphguard.repair.graph.alignment import Alignment
 
-Evidence = Literal["operator", "layout", "step", "factor", "region", "another"]
+Evidence = Literal["operator", "layout", "handed", "step", "factor", "region", "another"]
 """What a mend says of its site, best first.  ``operator``: its operands are right, its result is not.  ``layout``: it is right, but its reader needs it in another layout.
-``step``: it is right, and what the specification makes of it alone is needed.  ``factor``: a factor alone is wrong.  ``region``: its operands are wrong in a way that the specification has no
+``handed``: it is another tensor than the call reads that the specification makes with the same line of code.  ``step``: it is right, and what the specification makes of it alone is needed.  ``factor``: a factor alone is wrong.  ``region``: its operands are wrong in a way that the specification has no
 tensors for.  ``another``: it is right, and another tensor mends: mostly something that makes up for the defect."""
 
-STRENGTH: Final[dict[str, int]] = {"operator": 0, "layout": 0, "step": 1, "factor": 2, "region": 3, "another": 4}
+STRENGTH: Final[dict[str, int]] = {
+    "operator": 0,
+    "layout": 0,
+    "handed": 0,
+    "step": 1,
+    "factor": 2,
+    "region": 3,
+    "another": 4,
+}
 _CULPRITS: Final = 3
 _COMPARED: Final = 150_000  # sites times tensors of the specification
 _FUEL: Final = 2  # calls that laying out values takes
 _COMPLETING: Final = REDUCTIONS | {gg.broadcast}
 _TOGETHER: Final = 8  # calls of a family that are put right at once
+_CALLERS: Final = 12  # calls that hand on another tensor than the specification's
 _FAR: Final = 24  # layouts that are tried where what is read is wrong as well
 _FACTORS: Final = operators(lambda op: op.reduces == "mean") | frozenset(
     (aten.mul.Tensor, aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar, aten.pow.Tensor_Scalar, aten.full.default, "gg.sdpa")
@@ -40,7 +50,7 @@ _FACTORS: Final = operators(lambda op: op.reduces == "mean") | frozenset(
 class Mend:
     """An intervention that puts outputs right, and what it says; ``blame`` is a collective that should have done it.
 
-    ``lack`` is what a rank would need for it and does not have; ``late``: before it, what mends is lacking, so that the region ends there.
+    ``lack`` is what a rank would need for it and does not have, ``lost`` what it was given and left out; ``late``: before it, what mends is lacking, so that the region ends there.
     """
 
     tried: Intervention
@@ -48,12 +58,16 @@ class Mend:
     evidence: Evidence
     blame: Site | None = None
     lack: Lack | None = None
+    lost: Lost | None = None
     late: bool = False
 
     @property
     def site(self) -> Site:
-        """The site that is told: the first that is not right."""
-        return next((site for site in self.tried.sites if not site.is_right), self.tried.sites[0])
+        """The site that is told: the first that is not right, or not what is needed there."""
+        sites = self.tried.sites
+        pairs = zip(sites, self.tried.laid, strict=False)
+        other = (site for site, laid in pairs if laid and not any(state.var == laid.var for state in site.states))
+        return next((site for site in sites if not site.is_right), next(other, sites[0]))
 
     @property
     def needed(self) -> Laid | None:
@@ -109,8 +123,7 @@ class Search:
         found: list[Mend] = []
         while left and len(found) < _CULPRITS:
             if found or not self._found:
-                self.right.find(proved=not found)
-            self._found = True
+                self._find(proved=not found)
             mends: list[Mend] = []
             try:
                 for self.loose in (False, True) if any(p.wanted == "infer" for p in left) else (False,):
@@ -132,12 +145,22 @@ class Search:
             if left:
                 self.numbers.become([self.interventions.values(best.tried, run) or {} for run in self.numbers.runs])
 
+    def _find(self, proved: bool = True) -> None:
+        """Find out which sites are right; those that ranks hold apart become sites of their own."""
+        self.right.find(proved)
+        apart = self.right.apart()
+        if apart:
+            self.sites.split(apart)
+            self.right.find(proved)
+        self._found = True
+
     def _mends(self, left: Sequence[Promise]) -> Iterator[Mend]:
         """Mends, the border of what is right first; nothing more behind strong evidence that explains everything."""
         self._expect(left)
         strong = False
+        families = sorted(self.sites.live_families(), key=self._turn)
         for near in (True, False):
-            for family in self.sites.live_families():
+            for family in families:
                 for mend in self._at(family, left, near):
                     strong = strong or self._is_strong(mend, left)
                     yield mend
@@ -150,6 +173,14 @@ class Search:
                 if strong:
                     return
         yield from self._scaled(left)
+
+    def _turn(self, family: Sequence[Site]) -> tuple[float, int]:
+        """When a family is tried: in the order in which things go wrong, at sites that are wrong though all that they read is right, or right and read by what is wrong; the others last."""
+        first = min((site.order for site in family if self._is_here(site)), default=math.inf)
+        return first, family[0].order
+
+    def _is_here(self, site: Site) -> bool:
+        return self._is_border(site) if site.is_right else self._is_well_fed(site) and not self._is_handed_on(site)
 
     def _expect(self, left: Sequence[Promise]) -> None:
         """Note which tensors are outputs that are wrong."""
@@ -211,7 +242,7 @@ class Search:
         found: list[Mend] = []
         for tried in self.interventions.at(family) if near else self.interventions.at(family, _FAR):
             if not all(
-                site.number in doubtful or _is_other_part(site, laid)
+                site.number in doubtful or _is_other_part(site, laid) or laid in site.states
                 for site, laid in zip(tried.sites, tried.laid, strict=True)
             ):
                 continue
@@ -277,7 +308,10 @@ class Search:
     # -- what a mend says
 
     def _evidence(self, tried: Intervention) -> Evidence:
-        site, first = tried.sites[0], tried.laid[0]
+        pairs = [(site, laid) for site, laid in zip(tried.sites, tried.laid, strict=True) if laid not in site.states]
+        site, first = pairs[0] if pairs else (tried.sites[0], tried.laid[0])
+        if all(map(self._is_given, pairs)):
+            return "handed"
         if all(each.is_right for each in tried.sites):
             if first is None or not any(state.var == first.var for state in site.states):
                 made = first is not None and any(state.var in self.layouts.sources(first.var) for state in site.states)
@@ -288,6 +322,14 @@ class Search:
         if first is not None and first.share:
             return "factor" if fed and self._scales(site) else "another"
         return "operator" if fed else "region"
+
+    def _is_given(self, pair: tuple[Site, Laid | None]) -> bool:
+        """Whether a site is an input or a parameter, rearranged at most, and another one of the same line of code is needed."""
+        site, laid = pair
+        maker = self.layouts.makers.get(laid.var) if laid is not None else None
+        given = site.is_right and all(each.is_leaf for each in self.sites.operands(site))
+        other = laid is not None and not any(state.var == laid.var for state in site.states)
+        return given and other and maker is not None and site.node.op in MOVES and self._is_same_call(site, maker)
 
     def _best(self, mends: Sequence[Mend], left: Sequence[Promise]) -> Mend | None:
         """The widest, then the best evidence, then the earliest; results before gradients, which are computed of them."""
@@ -301,11 +343,65 @@ class Search:
         if relaid:
             widest = [mend for mend in widest if not self._is_claimed(mend)]
         best = min(widest, key=lambda mend: (STRENGTH[mend.evidence], mend.tried.sites[0].order, len(mend.tried.sites)))
-        return self._refined(best, left) if best.evidence == "layout" else self._within_reach(best, widest)
+        if best.evidence == "layout":
+            return self._refined(best, left)
+        return self._handed(self._within_reach(best, widest), left)
+
+    def _handed(self, best: Mend, left: Sequence[Promise]) -> Mend:
+        """Where the specification makes what is needed with the very call that is blamed: what this reads, and should not, by way of all such calls."""
+        for _ in range(_CALLERS):
+            if best.evidence not in ("operator", "handed") or None in best.tried.laid:
+                break
+            try:
+                found = self._read_instead(best, left)
+            except OutOfFuelError:
+                break
+            if found is None:
+                break
+            best = found
+        return best
+
+    def _read_instead(self, best: Mend, left: Sequence[Promise]) -> Mend | None:
+        """What mends in the place of an operand which is another tensor than the one that the specification's call has there."""
+        laid = [each for each in best.tried.laid if each is not None]
+        makers = [self.layouts.makers.get(each.var) for each in laid]
+        for place in range(len(best.site.node.reads)):
+            pairs = []
+            for site, maker in zip(best.tried.sites, makers, strict=True):
+                operand = self._read_at(site, place)
+                if maker is None or operand is None or not self._is_same_call(site, maker) or operand.is_leaf:
+                    return None
+                pairs.append((operand, self.layouts.same_as.get(maker.reads[place], maker.reads[place])))
+            operands = tuple(operand for operand, _ in pairs)
+            if all(any(state.var == var for state in operand.states) for operand, var in pairs):
+                continue
+            for one in self.interventions.laid(operands[0], of={pairs[0][1]}):
+                tried = Intervention(operands, tuple(replace(one, var=var) for _, var in pairs))
+                if self._mended(tried, left) >= best.mended:
+                    return Mend(tried, best.mended, "handed")
+        return None
+
+    def _read_at(self, site: Site, place: int) -> Site | None:
+        """The site that a call of every rank reads at one place."""
+        nodes = self.numbers.capture.ranks[site.rank].nodes
+        reads = nodes[site.index].reads
+        var = reads[place] if place < len(reads) else None
+        return next((each for each in self.sites.operands(site) if each.tensors.get(site.rank) == var), None)
+
+    def _is_same_call(self, site: Site, maker: Node) -> bool:
+        """Whether one line of code makes both."""
+        mine = self.numbers.capture.ranks[site.rank].stack_of(site.node.stack)[:1]
+        its = self.interventions.spec.stack_of(maker.stack)[:1]
+        alike = site.node.op == maker.op and len(site.node.reads) == len(maker.reads)
+        return alike and bool(mine) and [frame.span for frame in mine] == [frame.span for frame in its]
 
     def _within_reach(self, best: Mend, others: Sequence[Mend]) -> Mend:
         """The first mend of its kind for which every rank has what it takes; what is computed before it is only on the way."""
         best.lack = self._lack(best)
+        if best.lack is None and best.evidence == "region":
+            pairs = zip(best.tried.sites, best.tried.laid, strict=False)
+            lost = (self.reach.lost(site, laid) for site, laid in pairs if laid is not None)
+            best.lost = next(filter(None, lost), None)
         if best.lack is None or best.evidence not in ("operator", "region"):
             return best
         later = sorted(
@@ -389,8 +485,7 @@ class Search:
 
     def _at_tensors(self, tensors: Mapping[int, Var]) -> Site | None:
         if not self._found:
-            self.right.find()
-            self._found = True
+            self._find()
         numbers = {self.sites.owner.get(place) for place in tensors.items()}
         number = numbers.pop() if len(numbers) == 1 else None
         return None if number is None else self.sites[number]
@@ -399,9 +494,8 @@ class Search:
         """Whether a right site has a wrong reader; for summands also what they alone are made of, with no collective between."""
         if not site.is_right:
             return False
-        if any(not reader.is_right for reader in self.sites.readers(site)) or any(
-            place in self.outputs for place in site.tensors.items()
-        ):
+        wrong = (not (reader.is_right or self._is_handed_on(reader)) for reader in self.sites.readers(site))
+        if any(wrong) or any(place in self.outputs for place in site.tensors.items()):
             return True
         partial = site.states[0].partial
         return bool(partial) and any(

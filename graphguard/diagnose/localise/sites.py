@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from graphguard.diagnose.localise.layouts import Laid
 from graphguard.diagnose.localise.numbers import Numbers, Place
@@ -112,6 +112,34 @@ class Sites:
         for rank, var in site.tensors.items():
             self.owner[rank, var] = site.number
 
+    def split(self, apart: Mapping[int, str]) -> None:
+        """Make sites of their own of what ranks along an axis hold, by number of the site: stages of a pipeline, experts."""
+        capture = self.numbers.capture
+        for number, axis in apart.items():
+            whole = self.all[number]
+            groups: dict[int, dict[int, Var]] = defaultdict(dict)
+            for rank, var in whole.tensors.items():
+                groups[capture.coordinates(rank)[axis]][rank] = var
+            for tensors in groups.values():
+                rank = min(tensors)
+                made = replace(
+                    whole, number=len(self.all), tensors=tensors, rank=rank, states=[], operands=[], readers=[]
+                )
+                if whole.index >= 0:
+                    position = self._alignment.positions[self._alignment.number[whole.rank, whole.index]]
+                    made.index = position[rank]
+                    made.order = min(self.numbers.at.get((each, position[each]), 0) for each in tensors)
+                    made.node = capture.ranks[rank].nodes[position[rank]]
+                self._add(made)
+            whole.tensors = {}
+        self.all = sorted((site for site in self.all if site.tensors and not site.mixed), key=lambda site: site.order)
+        for number, site in enumerate(self.all):
+            site.number = number
+            site.operands, site.readers = [], []
+        self.owner = {place: site.number for site in self.all for place in site.tensors.items()}
+        self._connect(self._live())
+        self._group()
+
     def _connect(self, live: set[Place]) -> None:
         ranks = self.numbers.capture.ranks
         mixed: dict[tuple[Place, ...], Site] = {}
@@ -120,7 +148,7 @@ class Sites:
             if site.index < 0:
                 continue
             position = self._alignment.positions[self._alignment.number[site.rank, site.index]]
-            reads = {rank: ranks[rank].nodes[index].reads for rank, index in position.items()}
+            reads = {rank: ranks[rank].nodes[position[rank]].reads for rank in site.tensors}
             found = dict.fromkeys(
                 self.owner[rank, var] for rank, read in reads.items() for var in read if (rank, var) in self.owner
             )

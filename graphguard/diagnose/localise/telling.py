@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from graphguard.diagnose.libraries import with_library
 from graphguard.diagnose.localise.layouts import Laid, Selection, ranges
-from graphguard.diagnose.localise.lines import Lines
+from graphguard.diagnose.localise.lines import SHAPED, Lines
 from graphguard.diagnose.localise.search import Mend
 from graphguard.diagnose.localise.sites import LEAF, MOVES, Site
 from graphguard.ir import Span, Var
@@ -35,13 +35,17 @@ class Telling:
         sources = self.lines.sources
         span = self.lines.told(mend) or sources.capture.check.span
         site = mend.site
-        name = self._name(site, span)
-        rule, text = self._said(mend, name)
+        left_out = self.lines.left_out(mend)
+        place = (self.lines.innermost(site) if left_out is not None else None) or span
+        name = self._name(site, place)
+        rule, text = ("wrong-shard", self._left_out(mend, name, place)) if left_out else self._said(mend, name)
         capture = sources.capture
         needed = mend.needed
         related = []
         if needed is not None and (place := self._specified(needed.var)) is not None:
-            related.append(Related(place, f"needed: {self._tensor(needed.var)}, {self.layout(needed)}"))
+            related.append(Related(place, f"needed: {self._tensor(needed.var)}, {self.layout(needed, site)}"))
+        if (inner := self.lines.inside(site, span)) is not None:
+            related.append(Related(inner, f"'{name}' is computed here, within the call"))
         if mend.evidence == "region":
             lines = sorted(
                 {
@@ -50,9 +54,9 @@ class Telling:
                 key=lambda s: (s.file, s.line),
             )
             related += [Related(each, "part of where it goes wrong") for each in lines[:4] if each.line != span.line]
-        wanted = "" if needed is None else f"{self._tensor(needed.var)}: {self.layout(needed)}"
-        held = f"{self._tensor(site.states[0].var)}: {self.layout(site.states[0])}" if site.states else ""
-        repeated = needed is not None and self._laid(needed) in text and not held
+        wanted = "" if needed is None else f"{self._tensor(needed.var)}: {self.layout(needed, site)}"
+        held = f"{self._tensor(site.states[0].var)}: {self.layout(site.states[0], site)}" if site.states else ""
+        repeated = needed is not None and self._laid(needed, site) in text and not held
         spoiled = sorted(mend.mended)
         related.append(Related(capture.check.span, f"the check that fails: {listed(spoiled)}"))
         finding = Finding(
@@ -69,6 +73,13 @@ class Telling:
 
     # -- sentences
 
+    def _left_out(self, mend: Mend, name: str, place: Span) -> str:
+        """What a rank leaves out and needs later."""
+        lost = mend.lost
+        assert lost is not None
+        which = f"{'position' if len(lost.positions) == 1 else 'positions'} {ranges(lost.positions)} of dim {lost.dim}"
+        return f"rank {lost.rank} leaves out {which} of '{lost.leaf}', which '{name}' (line {place.line}) needs"
+
     def _said(self, mend: Mend, name: str) -> tuple[str, str]:
         site, needed = mend.site, mend.needed
         what = (
@@ -81,7 +92,7 @@ class Telling:
             times = Fraction(1 / mend.tried.factor).limit_denominator(1 << 16)
             return "wrong-scale", f"{what} is {factor_text(times, capture)} times what is needed"
         assert needed is not None
-        wanted = self._laid(needed)
+        wanted = self._laid(needed, site)
         now = next((each for each in site.states if each.var == needed.var and not each.share), None)
         if now is not None:
             return self._relaid(mend, what, now, needed)
@@ -104,10 +115,10 @@ class Telling:
         if self._has_other_elements(site, needed):
             return (
                 "wrong-shard",
-                f"{what} has other elements of {self._tensor(needed.var)} than are needed: {self.layout(needed)}",
+                f"{what} has other elements of {self._tensor(needed.var)} than are needed: {self.layout(needed, site)}",
             )
         if site.states:
-            held = self._laid(site.states[0])
+            held = self._laid(site.states[0], site)
             return "wrong-relation", f"{what} is {held}, where {wanted} is needed"
         if mend.lack is not None:
             return (
@@ -118,7 +129,7 @@ class Telling:
 
     def _relaid(self, mend: Mend, what: str, now: Laid, needed: Laid) -> tuple[str, str]:
         site, capture = mend.site, self.lines.sources.capture
-        held, wanted = self.layout(now), self.layout(needed)
+        held, wanted = self.layout(now, site), self.layout(needed, site)
         if now.cuts != needed.cuts:
             return "wrong-shard", self._other_part(site, what, now, needed)
         if now.share or needed.share:
@@ -241,17 +252,20 @@ class Telling:
             gradients = self._handed_out(site)
             name = ", ".join(gradients) or sources.operand_at(span) or sources.tensor_at(span)
         else:
+            inner = self.lines.inside(site, span)
             place = self.lines.place(site)
-            name = sources.tensor_at(span if place is not None and place != span else place or span)
+            if site.node.op in SHAPED and (given := self._given(site, SHAPED)):
+                return _short(given)
+            name = sources.tensor_at(inner or (span if place is not None and place != span else place or span))
         return _short(name) or self._given(site) or operation(site.node.op)
 
-    def _given(self, site: Site) -> str:
-        """The name of the input or parameter that a site is, or is cut from by what the check says."""
+    def _given(self, site: Site, moved: Collection[str] = ()) -> str:
+        """The name of the input or parameter that a site is, or is cut from by what the check says, or of which it is made by some operators."""
         graph = self.lines.search.numbers.capture.ranks[site.rank]
         while True:
             var = site.tensors.get(site.rank)
             name = "" if var is None else graph.labels.get(var) or graph.inputs.get(var, "")
-            operands = self.lines.search.sites.operands(site) if site.is_leaf else []
+            operands = self.lines.search.sites.operands(site) if site.is_leaf or site.node.op in moved else []
             if name or not operands:
                 return name or ("a constant" if site.node.op == LEAF else "")
             site = operands[0]
@@ -279,6 +293,11 @@ class Telling:
         if var in spec.inputs:
             return f"'{spec.inputs[var]}'"
         node = self.lines.search.layouts.makers.get(var)
+        while node is not None and node.phase == "forward" and node.op in SHAPED and len(node.reads) == 1:
+            if node.reads[0] in spec.inputs:
+                return f"'{spec.inputs[node.reads[0]]}'"
+            node = self.lines.search.layouts.makers.get(node.reads[0])
+        node = self.lines.search.layouts.makers.get(var)
         if node is None:
             return "a constant"
         gradients = [name for name, out in spec.outputs.items() if self.lines.search.layouts.same_as.get(out) == var]
@@ -294,13 +313,13 @@ class Telling:
         gradient = "the gradient at " if node.phase == "backward" else ""
         return f"{gradient}'{name or operation(node.op)}'{where}"
 
-    def _laid(self, laid: Laid) -> str:
-        """A tensor of the specification in a layout."""
-        text = f"{self._tensor(laid.var)}{' ' if laid.is_whole else ' as '}{self.layout(laid)}"
+    def _laid(self, laid: Laid, site: Site | None = None) -> str:
+        """A tensor of the specification in a layout, on the ranks of a site."""
+        text = f"{self._tensor(laid.var)}{' ' if laid.is_whole else ' as '}{self.layout(laid, site)}"
         return text if not laid.share else f"{self._tensor(laid.var)} in equal shares over {_axes(laid.partial)}"
 
-    def layout(self, laid: Laid) -> str:
-        """A layout in DTensor's words."""
+    def layout(self, laid: Laid, site: Site | None = None) -> str:
+        """A layout in DTensor's words, on the ranks of a site."""
         search, words = self.lines.search, []
         shape = search.numbers.runs[0].spec[laid.var].shape
         for cut in laid.cuts:
@@ -326,7 +345,13 @@ class Telling:
             words.append("each part as of its own mean")
         if laid.passes:
             words.append(f"a summand in each of {laid.passes} passes")
-        return ", ".join(words) or "whole on every rank"
+        return ", ".join(words) or f"whole on {self._ranks(site)}"
+
+    def _ranks(self, site: Site | None) -> str:
+        ranks = sorted(site.tensors) if site is not None else []
+        if not ranks or len(ranks) == self.lines.sources.capture.world_size:
+            return "every rank"
+        return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
     def _selected(self, dim: int, selection: Selection) -> str:
         """Positions of a dim: a shard, or those that the ranks are seen to have."""

@@ -52,8 +52,8 @@ class Lines:
             for index, other in enumerate(graph.nodes)
             if other.op == node.op and index != lost.node
         ]
-        serves_others = frames in others and len(frames) > 1
-        return frames[1] if serves_others else next(iter(frames), None)
+        own = (span for span in frames if not any(span in other for other in others))
+        return next(own, (*frames[1:], *frames, None)[0])
 
     def _chosen(self, site: Site) -> Site:
         """Where the elements of a site were chosen: what only gives them another shape is not to blame."""

@@ -381,6 +381,21 @@ class Search:
                     return Mend(tried, best.mended, "handed")
         return None
 
+    def read_instead(self, mend: Mend) -> tuple[Site, Var] | None:
+        """The one operand that is another tensor than the specification's call of the same operator reads, and that tensor; None where there is no such one."""
+        site, needed = mend.site, mend.needed
+        maker = self.layouts.makers.get(needed.var) if needed is not None else None
+        if maker is None or maker.op != site.node.op or len(maker.reads) != len(site.node.reads):
+            return None
+        found: list[tuple[Site, Var]] = []
+        for place, read in enumerate(maker.reads):
+            var, operand = self.layouts.same_as.get(read, read), self._read_at(site, place)
+            if operand is None or not operand.is_right:
+                return None
+            if not any(state.var == var for state in operand.states):
+                found.append((operand, var))
+        return found[0] if len(found) == 1 else None
+
     def _read_at(self, site: Site, place: int) -> Site | None:
         """The site that a call of every rank reads at one place."""
         nodes = self.numbers.capture.ranks[site.rank].nodes

@@ -42,8 +42,8 @@ class Telling:
         capture = sources.capture
         needed = mend.needed
         related = []
-        if needed is not None and (place := self._specified(needed.var)) is not None:
-            related.append(Related(place, f"needed: {self._tensor(needed.var)}, {self.layout(needed, site)}"))
+        if needed is not None and (specified := self._specified(needed.var)) is not None:
+            related.append(Related(specified, f"needed: {self._tensor(needed.var)}, {self.layout(needed, site)}"))
         if (inner := self.lines.inside(site, span)) is not None:
             related.append(Related(inner, f"'{name}' is computed here, within the call"))
         if mend.evidence == "region":
@@ -183,6 +183,9 @@ class Telling:
     def _operands(self, mend: Mend, site: Site) -> str:
         if mend.evidence != "operator":
             return ""
+        if (instead := self.lines.search.read_instead(mend)) is not None:
+            operand, var = instead
+            return f"; it reads {self._laid(operand.states[0], operand)}, and the specification {self._tensor(var)}"
         read = [each for each in self.lines.search.sites.operands(site) if each.states]
         said = [self._laid(each.states[0]) for each in read[:2]]
         return f"; it is computed from {' and '.join(said)}" if said else ""

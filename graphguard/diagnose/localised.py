@@ -13,6 +13,7 @@ from graphguard.diagnose.localise.search import STRENGTH, Mend, Search
 from graphguard.diagnose.localise.telling import Telling
 from graphguard.ir import Capture
 from graphguard.ir.strict import STRICT
+from graphguard.ops import REDUCTIONS
 from graphguard.refine.finding import Finding
 from graphguard.refine.proving.proof import Proof
 from graphguard.repair.graph.alignment import Alignment
@@ -83,6 +84,8 @@ class Localised:
         if repair.before is not self.capture or self.search is None:
             return False
         site, edit = repair.hypothesis.site, repair.hypothesis.edit
+        if repair.hypothesis.rule == "wrong-scale" and self._is_reduced_again():
+            return True
         if isinstance(edit, InsertReduction):
             if edit.reduce != "sum":
                 return False
@@ -94,3 +97,13 @@ class Localised:
             return False  # what is right may lack a step before others read it
         # A factor may stand on either side of what is linear.
         return repair.hypothesis.rule != "wrong-scale" and self.search.is_innocent(site.tensors)
+
+    def _is_reduced_again(self) -> bool:
+        """Whether what explains everything is the result of a reduction that is whole, and is added up over the same ranks once more."""
+        if not self.explains_all(self.broken):
+            return False
+        mend, _ = self.culprits()[0]
+        needed = mend.needed
+        whole = needed is not None and any(s.var == needed.var and not s.partial for s in mend.site.states)
+        again = whole and needed is not None and bool(needed.partial) and not needed.share
+        return again and mend.evidence == "layout" and mend.site.node.op in REDUCTIONS

@@ -506,15 +506,16 @@ class Search:
         return None if number is None else self.sites[number]
 
     def _is_border(self, site: Site) -> bool:
-        """Whether a right site has a wrong reader; for summands also what they alone are made of, with no collective between."""
+        """Whether a right site has a wrong reader, by way of moves; for summands also what they alone are made of, with no collective between."""
         if not site.is_right:
             return False
         wrong = (not (reader.is_right or self._is_handed_on(reader)) for reader in self.sites.readers(site))
         if any(wrong) or any(place in self.outputs for place in site.tensors.items()):
             return True
         partial = site.states[0].partial
-        return bool(partial) and any(
+        return any(
             reader.states[:1]
+            and (bool(partial) or reader.node.op in MOVES)
             and reader.states[0].partial == partial
             and reader.node.op not in COLLECTIVES
             and self._is_border(reader)

@@ -29,6 +29,7 @@ from graphguard.repair.findings.unsent import unsent_finding
 from graphguard.repair.findings.unwritten import unwritten_finding
 from graphguard.repair.graph.alignment import align
 from graphguard.repair.graph.opened import opened
+from graphguard.repair.graph.slices import reached
 from graphguard.repair.shards.packed import packed, packed_finding
 from graphguard.repair.text.frames import Read, Sources
 from graphguard.repair.trying.alike import alike, at_one_place, common_factor
@@ -85,8 +86,10 @@ def _diagnosed(capture: Capture, proof: Proof, numbers: Confirmation | None, rea
         found = wider if wider.repairs and shorter else found
     place = Localised(capture, proof, trials.alignment, broken, sources)
     memory = unwritten_finding(whole, numbers, sources)
-    if memory is None and found.repairs and place.makes_up(found.repairs[0]) and (shown := place.findings()):
-        return Diagnosis(tuple(shown), (None,) * len(shown))
+    if memory is None and found.repairs:
+        in_parts = len(found.repairs) > 1 and not in_steps and place.explains_all(broken, by_line=True)
+        if (in_parts or place.makes_up(found.repairs[0])) and (shown := place.findings()):
+            return Diagnosis(tuple(shown), (None,) * len(shown))
     own = frozenset() if whole.spec is None else frozenset(whole.spec.types)
     findings, repairs = told_as_bypass(
         capture, _mended(found, broken, numbers, own, sources, found is not first), list(found.repairs), sources
@@ -103,6 +106,10 @@ def _diagnosed(capture: Capture, proof: Proof, numbers: Confirmation | None, rea
         repairs += [None] * len(unmended)
     if memory is not None and not _says_who_writes(findings, found, sources):
         return Diagnosis((memory,), (None,))
+    findings = [
+        finding if repair is None else replace(finding, touched=_touched(repair.before, broken, finding))
+        for finding, repair in zip(findings, repairs, strict=True)
+    ]
     findings = at_one_place(findings)
     if (small := _small(numbers)) and findings:
         findings[0] = replace(findings[0], headline=f"{findings[0].headline}{small}")
@@ -124,6 +131,23 @@ def _mended(
         )
         for repair in found.repairs
     ]
+
+
+def _touched(capture: Capture, broken: tuple[str, ...], finding: Finding) -> tuple[str, ...]:
+    """The other broken outputs that rest on what the line of a finding computes."""
+    span = finding.span
+    if span is None:
+        return ()
+    alignment = align(capture)
+    here = {
+        alignment.number[rank, index]
+        for rank, graph in enumerate(capture.ranks)
+        for index, node in enumerate(graph.nodes)
+        for stack in (node.stack, node.forward)
+        if stack >= 0 and any((f.span.file, f.span.line) == (span.file, span.line) for f in graph.stack_of(stack)[:1])
+    }
+    others = (name for name in broken if name not in finding.promises)
+    return tuple(name for name in others if not here.isdisjoint(reached(capture, alignment, (name,))))
 
 
 def _named_and_placed(finding: Finding, repair: Repair, broken: tuple[str, ...], sources: Sources) -> Finding:
@@ -184,10 +208,8 @@ def _without_repair(found: Search, place: Localised, sources: Sources, numbers: 
         return [told]
     if found.repairs:
         place = Localised(found.capture, found.proof, found.alignment, found.left, sources)
-    if place.explains_all(found.left):
-        return place.findings()
     last, is_vague = unexplained(found, sources, numbers)
-    if not is_vague:
+    if not is_vague and (last.written_out or not place.explains_all(found.left, by_line=True)):
         return [last]
     if not place.explains_all(found.left) and (other := reread(found, sources)) is not None:
         return [repaired(found.capture, other, sources)]

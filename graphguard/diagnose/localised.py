@@ -22,8 +22,8 @@ from graphguard.repair.graph.meanings import Sending
 from graphguard.repair.text.frames import Sources
 from graphguard.repair.trying.trials import Repair
 
-FUEL = 30_000
-"""Calls that may run again: about a second of a processor."""
+FUEL = 40_000
+"""Calls that may run again: between one and two seconds of a processor."""
 
 
 log = logging.getLogger(__name__)
@@ -72,11 +72,20 @@ class Localised:
         """A finding for every culprit."""
         return [finding for _, finding in self.culprits()]
 
-    def explains_all(self, broken: Sequence[str]) -> bool:
-        """Whether one culprit, shown by its own operands, explains all that is broken."""
+    def explains_all(self, broken: Sequence[str], by_line: bool = False) -> bool:
+        """Whether one culprit, shown by its own operands, explains all that is broken; ``by_line``: or by what one line makes of right ones."""
         first = next((mend for mend, _ in self.culprits()), None)
-        strong = first is not None and STRENGTH[first.evidence] <= STRENGTH["factor"]
-        return first is not None and strong and first.mended >= set(broken)
+        if first is None or not first.mended >= set(broken):
+            return False
+        return STRENGTH[first.evidence] <= STRENGTH["factor"] or (by_line and self._is_one_line(first))
+
+    def _is_one_line(self, mend: Mend) -> bool:
+        """Whether everything goes wrong for a culprit within one line."""
+        if mend.evidence != "region" or self.search is None:
+            return False
+        lines = Lines(self.search, self.sources)
+        places = [lines.place(each) for site in mend.tried.sites for each in lines.region(site)]
+        return None not in places and len({(place.file, place.line) for place in places if place is not None}) == 1
 
     @np.errstate(all="ignore")
     def makes_up(self, repair: Repair) -> bool:

@@ -13,7 +13,7 @@ from graphguard.checks.judging.meshes import meshes_to_try
 from graphguard.checks.judging.nearby import mended_nearby
 from graphguard.checks.judging.requests import CheckRequest, Judge, Step, Steps, is_long
 from graphguard.checks.judging.together import together
-from graphguard.checks.judging.tried import Tried, Unfinished, with_tried
+from graphguard.checks.judging.tried import InPart, Tried, Unfinished, with_tried
 from graphguard.ir.plain import from_plain, to_plain
 from graphguard.refine.finding import Finding
 from graphguard.repair.writing.words import listed
@@ -90,6 +90,9 @@ def _labelled(
     best = fixes[0]
     if finding.promises and left.issuperset(finding.promises):
         return with_tried(diagnostic, Unfinished(best, finding.promises))
+    if touched := tuple(name for name in finding.touched if name in left):
+        mended = tuple(name for name in finding.promises if name not in left)
+        return with_tried(diagnostic, InPart(best, mended, touched))
     still = f"\nnote: still wrong after all that is offered: {listed(sorted(left))}" if left else ""
     return replace(
         diagnostic,

@@ -33,7 +33,24 @@ class Unfinished:
         return f"{_placed(self.fix)}: {listed(list(self.promises))} {verb} wrong after it, for another defect"
 
 
-def with_tried(diagnostic: Diagnostic, tried: Tried | Unfinished | None) -> Diagnostic:
+@dataclass(frozen=True, slots=True)
+class InPart:
+    """An edit that puts some outputs right, though ``left`` rest on the same line and stay wrong with everything that is offered: what makes up for a defect elsewhere looks like this."""
+
+    fix: Fix
+    mended: tuple[str, ...]
+    left: tuple[str, ...]
+
+    def __str__(self) -> str:
+        rest, stay = ("rests", "stays") if len(self.left) == 1 else ("rest", "stay")
+        is_right = "is" if len(self.mended) == 1 else "are"
+        return (
+            f"{_placed(self.fix)}: {listed(list(self.mended))} {is_right} right after it; {listed(list(self.left))}, "
+            f"which {rest} on the same line, {stay} wrong"
+        )
+
+
+def with_tried(diagnostic: Diagnostic, tried: Tried | Unfinished | InPart | None) -> Diagnostic:
     """A diagnostic that says what was tried, if anything was."""
     return diagnostic if tried is None else replace(diagnostic, message=f"{diagnostic.message}{TRIED}{tried}")
 

@@ -199,5 +199,9 @@ class Interventions:
                 for arg in node.args
                 if isinstance(arg, int | float) and not isinstance(arg, bool)
             }
-        kept = sorted(number for number in numbers if number not in (0.0, 1.0) and 1e-6 < number < 1e6)
+        sizes = {float(size) for size in capture.mesh.values()}
+        kept = sorted(
+            (number for number in numbers if number not in (0.0, 1.0) and 1e-6 < number < 1e6),
+            key=lambda number: (number not in sizes, number),
+        )
         return [factor for number in kept[:24] for factor in (number, 1 / number)]

@@ -41,6 +41,8 @@ _COMPLETING: Final = REDUCTIONS | {gg.broadcast}
 _TOGETHER: Final = 8  # calls of a family that are put right at once
 _CALLERS: Final = 12  # calls that hand on another tensor than the specification's
 _FAR: Final = 24  # layouts that are tried where what is read is wrong as well
+_SHARE: Final = 8  # of the fuel that is left, one family may burn a part
+_KEPT: Final = 3  # a part of all fuel, for what is tried after the border of what is right
 _FACTORS: Final = operators(lambda op: op.reduces == "mean") | frozenset(
     (aten.mul.Tensor, aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar, aten.pow.Tensor_Scalar, aten.full.default, "gg.sdpa")
 ) | REDUCTIONS  # fmt: skip
@@ -155,24 +157,33 @@ class Search:
         self._found = True
 
     def _mends(self, left: Sequence[Promise]) -> Iterator[Mend]:
-        """Mends, the border of what is right first; nothing more behind strong evidence that explains everything."""
+        """Mends, the border of what is right first, then factors alone; nothing more behind evidence that explains everything."""
         self._expect(left)
         strong = False
         families = sorted(self.sites.live_families(), key=self._turn)
+        kept = self.numbers.fuel // _KEPT
         for near in (True, False):
             for family in families:
+                if near and self.numbers.fuel < kept:
+                    break
                 for mend in self._at(family, left, near):
                     strong = strong or self._is_strong(mend, left)
                     yield mend
                 if strong:
                     return
-            for sites in self._lines() if near else ():
+            if not near:
+                return
+            for sites in self._lines():
                 for mend in self._jointly(sites, left):
                     strong = strong or self._is_strong(mend, left)
                     yield mend
                 if strong:
                     return
-        yield from self._scaled(left)
+            for mend in self._scaled(left):
+                strong = strong or len(mend.mended) == len(left)
+                yield mend
+            if strong:
+                return
 
     def _turn(self, family: Sequence[Site]) -> tuple[float, int]:
         """When a family is tried: in the order in which things go wrong, at sites that are wrong though all that they read is right, or right and read by what is wrong; the others last."""
@@ -240,7 +251,10 @@ class Search:
         if all(map(self._is_handed_on, family)):
             return []
         found: list[Mend] = []
+        least = self.numbers.fuel - self.numbers.fuel // _SHARE
         for tried in self.interventions.at(family) if near else self.interventions.at(family, _FAR):
+            if self.numbers.fuel < least:
+                break
             if not all(
                 site.number in doubtful or _is_other_part(site, laid) or laid in site.states
                 for site, laid in zip(tried.sites, tried.laid, strict=True)
@@ -295,7 +309,8 @@ class Search:
         for family in self.sites.live_families():
             site = family[0]
             value = self.numbers.runs[0].ranks[site.rank][site.tensors[site.rank]]
-            if site.is_right or not site.computes or value.dtype.kind != "f" or not self._scales(site):
+            known = site.is_right and not self.sites.idle(site)  # a number alone is easily the one of another call
+            if known or not site.computes or value.dtype.kind != "f" or not self._scales(site):
                 continue
             for sites in [tuple(family)] if len(family) == 1 else [tuple(family), *((each,) for each in family[:6])]:
                 for factor in factors:
@@ -343,9 +358,25 @@ class Search:
         if relaid:
             widest = [mend for mend in widest if not self._is_claimed(mend)]
         best = min(widest, key=lambda mend: (STRENGTH[mend.evidence], mend.tried.sites[0].order, len(mend.tried.sites)))
+        best = self._least(best, left)
         if best.evidence == "layout":
             return self._refined(best, left)
         return self._handed(self._within_reach(best, widest), left)
+
+    def _least(self, best: Mend, left: Sequence[Promise]) -> Mend:
+        """One of several passes, if that alone mends as much by evidence that is no weaker: what is summed up there has nothing to do with those before it."""
+        sites, laid = best.tried.sites, best.tried.laid
+        if not 1 < len(sites) <= _TOGETHER or best.tried.factor is not None:
+            return best
+        alone = []
+        for site, each in zip(sites, laid, strict=True):
+            tried = Intervention((site,), (each,))
+            try:
+                if each is not None and self._mended(tried, left) >= best.mended:
+                    alone.append(Mend(tried, best.mended, self._evidence(tried)))
+            except OutOfFuelError:
+                break
+        return min((best, *alone), key=lambda mend: (STRENGTH[mend.evidence], len(mend.tried.sites)))
 
     def _handed(self, best: Mend, left: Sequence[Promise]) -> Mend:
         """Where the specification makes what is needed with the very call that is blamed: what this reads, and should not, by way of all such calls."""

@@ -184,8 +184,9 @@ class Telling:
         if mend.evidence != "operator":
             return ""
         if (instead := self.lines.search.read_instead(mend)) is not None:
-            operand, var = instead
-            return f"; it reads {self._laid(operand.states[0], operand)}, and the specification {self._tensor(var)}"
+            operand, meant = instead[0], self._tensor(instead[1])
+            if meant != self._tensor(operand.states[0].var):
+                return f"; it reads {self._laid(operand.states[0], operand)}, and the specification {meant}"
         read = [each for each in self.lines.search.sites.operands(site) if each.states]
         said = [self._laid(each.states[0]) for each in read[:2]]
         return f"; it is computed from {' and '.join(said)}" if said else ""

@@ -187,10 +187,10 @@ class Program:
             return
         call, operands = made
         numbers, forms = Noted(self.numbers), Noted(self.forms)
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore", over="raise"):
             try:
                 number = call(numbers, *(self.pairs[i][0] for i in operands))
-            except Unsupported:
+            except (Unsupported, FloatingPointError):  # what rests on an overflow is no number to compare with
                 return
         if not _moderate(number):
             return

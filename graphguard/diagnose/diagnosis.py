@@ -86,14 +86,16 @@ def _diagnosed(capture: Capture, proof: Proof, numbers: Confirmation | None, rea
         found = wider if wider.repairs and shorter else found
     place = Localised(capture, proof, trials.alignment, broken, sources)
     memory = unwritten_finding(whole, numbers, sources)
-    if memory is None and found.repairs:
-        in_parts = len(found.repairs) > 1 and not in_steps and place.explains_all(broken, by_line=True)
-        if (in_parts or place.makes_up(found.repairs[0])) and (shown := place.findings()):
-            return Diagnosis(tuple(shown), (None,) * len(shown))
+    if memory is None and found.repairs and place.makes_up(found.repairs[0]) and (shown := place.findings()):
+        return Diagnosis(tuple(shown), (None,) * len(shown))
     own = frozenset() if whole.spec is None else frozenset(whole.spec.types)
     findings, repairs = told_as_bypass(
         capture, _mended(found, broken, numbers, own, sources, found is not first), list(found.repairs), sources
     )
+    several = len({finding.alike or number for number, finding in enumerate(findings)}) > 1 and not in_steps
+    if memory is None and several and place.explains_all(broken, by_line=True):
+        shown = place.findings()
+        return Diagnosis(tuple(shown), (None,) * len(shown))
     findings = [
         finding if repair is None else _named_and_placed(finding, repair, broken, sources)
         for finding, repair in zip(findings, repairs, strict=True)
@@ -209,8 +211,19 @@ def _without_repair(found: Search, place: Localised, sources: Sources, numbers: 
     if found.repairs:
         place = Localised(found.capture, found.proof, found.alignment, found.left, sources)
     last, is_vague = unexplained(found, sources, numbers)
-    if not is_vague and (last.written_out or not place.explains_all(found.left, by_line=True)):
+    if not is_vague:
         return [last]
     if not place.explains_all(found.left) and (other := reread(found, sources)) is not None:
         return [repaired(found.capture, other, sources)]
-    return place.findings() or [last]
+    return place.findings() or [_of_another_shape(last, numbers)]
+
+
+def _of_another_shape(finding: Finding, numbers: Confirmation) -> Finding:
+    """A finding that says no more than where the programs part, with both shapes where these differ."""
+    shown = numbers.counterexample
+    if shown is None or shown.found_shape is None or shown.promise not in finding.promises:
+        return finding
+    has, needs = list(shown.found_shape), list(shown.expected_shape or ())
+    return replace(
+        finding, headline=f"'{finding.tensor}' makes '{shown.promise}' of shape {has}, where {needs} is needed"
+    )

@@ -186,12 +186,20 @@ class Search:
                 return
 
     def _turn(self, family: Sequence[Site]) -> tuple[float, int]:
-        """When a family is tried: in the order in which things go wrong, at sites that are wrong though all that they read is right, or right and read by what is wrong; the others last."""
+        """When a family is tried: in the order in which things go wrong, at sites that are wrong though all that they read is right, or right and read by what is wrong, or a part of what they read; the others last."""
         first = min((site.order for site in family if self._is_here(site)), default=math.inf)
         return first, family[0].order
 
     def _is_here(self, site: Site) -> bool:
-        return self._is_border(site) if site.is_right else self._is_well_fed(site) and not self._is_handed_on(site)
+        if site.is_right:
+            return self._is_border(site) or self._chooses(site)
+        return self._is_well_fed(site) and not self._is_handed_on(site)
+
+    def _chooses(self, site: Site) -> bool:
+        """Whether a right site is a part of what it reads: another one may be needed, however far on it is seen."""
+        cuts = [state.cuts for state in site.states]
+        read = [state.cuts for operand in self.sites.operands(site) for state in operand.states]
+        return site.node.op in MOVES and any(cuts) and not any(each in read for each in cuts)
 
     def _expect(self, left: Sequence[Promise]) -> None:
         """Note which tensors are outputs that are wrong."""

@@ -97,8 +97,12 @@ class Auditor:
 
     def __init__(self, universe: Universe) -> None:
         tables = {kernel.id: data for kernel, data in universe.tables}
+        indices = universe.indices
         self._readers = [
-            (Reader(seed, tables, signed=signed), Reader(seed, tables, signed=signed, nudged=_NUDGE))
+            (
+                Reader(seed, tables, signed=signed, indices=indices),
+                Reader(seed, tables, signed=signed, nudged=_NUDGE, indices=indices),
+            )
             for seed, signed in ((11, True), (12, False))
         ]
 

@@ -7,7 +7,7 @@ says nothing, which :attr:`Reader.guessed` remembers.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -33,10 +33,22 @@ _DIGITS: Final = 12  # binary digits that a narrower float type has here
 
 
 class Reader(Denotation):
-    """Evaluates at points; ``signed`` unknowns are negative at half of their places, ``nudged`` ones are off by such a part of them."""
+    """Evaluates at points; ``signed`` unknowns are negative at half of their places, ``nudged`` ones are off by such a part of them.
 
-    def __init__(self, seed: int, tables: Mapping[int, Array], *, signed: bool, nudged: float = 0.0) -> None:
+    ``indices`` are computed integers that are assumed to lie in the tables that they are looked up in: unknowns for which they do not are not read.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        tables: Mapping[int, Array],
+        *,
+        signed: bool,
+        nudged: float = 0.0,
+        indices: Collection[int] = (),
+    ) -> None:
         super().__init__({}, self._closed, tables)
+        self.indices = indices
         self.seed = seed
         self.signed = signed
         self.nudged = nudged
@@ -92,6 +104,14 @@ class Reader(Denotation):
 
     def at(self, kernel: Kernel, window: Window, index: list[Array]) -> Array:
         """A kernel's elements at given coordinates."""
+        found = self._at(kernel, window, index)
+        if kernel.id in self.indices and kernel.range is not None and found.size:
+            low, high = kernel.range
+            if found.min() < low or found.max() >= high:
+                raise Unsupported("an index outside the table that it is assumed to lie in")
+        return found
+
+    def _at(self, kernel: Kernel, window: Window, index: list[Array]) -> Array:
         for axis, size in enumerate(kernel.shape):
             if size != UNBOUNDED and index[axis].size and (index[axis].min() < 0 or index[axis].max() >= size):
                 raise AssertionError("an expression is looked at outside its domain")

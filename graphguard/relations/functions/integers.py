@@ -201,6 +201,7 @@ def _state(universe: Universe, base: Ref, low: int, high: int) -> None:
         universe.facts[base[0].name] = fresh
     else:
         universe.assumed.add(COMPUTED_INDICES)
+        universe.indices.add(base[0].id)
 
 
 def _was_divided(universe: Universe, base: Kernel) -> bool:

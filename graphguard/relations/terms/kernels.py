@@ -215,6 +215,9 @@ class Universe:
         self.cases: dict[Hashable, Any] = {}  # terms taken apart by their masks; forgotten where a range is stated
         self.steps = 0
         self.assumed: set[str] = set()
+        self.indices: set[int] = (
+            set()
+        )  # computed integers, by number, that are assumed to lie in the tables that they are looked up in
         self.tables: list[tuple[Kernel, np.ndarray]] = []
         self.declared: set[str] = set()
         self.needs: dict[Kernel, dict[Any, None]] = {}  # what look-ups of parts of a leaf need (see ``ranges``)

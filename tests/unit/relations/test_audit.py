@@ -42,6 +42,13 @@ def test_steps_of_random_programs_hold() -> None:
     assert len(whole.checked) > 20
 
 
+def test_an_index_that_is_assumed_to_lie_in_its_table_is_read_where_it_does() -> None:
+    """A number that is made of an integer of no known range is looked up in a table of two rows: unknowns outside of them are not read."""
+    result = Result()
+    Program(41_046_500, result).run()  # of a seed that is audited
+    assert result.wrong == []
+
+
 def _attention(a: NormalForm) -> None:
     """Two halves of a causal softmax, merged, and a sum of slices."""
     x, w = a.leaf("x", (6, 4), "float"), a.leaf("w", (4, 8), "float")

@@ -237,6 +237,14 @@ def test_work_is_limited() -> None:
         squared_often(a, x)
 
 
+def test_what_rests_on_an_overflow_is_not_compared() -> None:
+    """The sum of four exponentials of 709 is none of floats, and what is divided by it is zero there alone."""
+    result = Result()
+    Program(41_075_916, result).run()
+    assert result.wrong == []
+    assert result.nodes > 5
+
+
 @pytest.mark.parametrize("seed", [88_538, 5_020_714, 31_104_846])
 def test_random_programs_on_which_the_engine_failed(seed: int) -> None:
     result = Result()

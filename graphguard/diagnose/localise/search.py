@@ -463,10 +463,36 @@ class Search:
             key=lambda mend: mend.tried.sites[0].order,
         )
         for mend in later:
-            if mend.tried.sites[0].computes and self._lack(mend) is None:
+            if mend.tried.sites[0].computes and self._lack(mend) is None and not self._weighs(mend.site, best.site):
                 mend.late = True
                 return mend
         return best
+
+    def _weighs(self, last: Site, first: Site) -> bool:
+        """Whether a parameter is read on the way from one site to another: what is right again behind another layer is no later step of the same."""
+        parameters = {leaf.name for leaf in self.numbers.capture.leaves if leaf.kind == "parameter"}
+        todo, seen = [last], set[int]()
+        while todo:
+            one = todo.pop()
+            if one.number in seen or one.order <= first.order:
+                continue
+            seen.add(one.number)
+            for operand in self.sites.operands(one):
+                if not operand.is_right:
+                    todo.append(operand)
+                elif self._source(operand) in parameters:
+                    return True
+        return False
+
+    def _source(self, site: Site) -> str:
+        """The input or parameter that a site is, rearranged at most; empty where anything is computed."""
+        graph = self.numbers.capture.ranks[site.rank]
+        while not (name := graph.inputs.get(site.tensors.get(site.rank, Var(-1)), "")):
+            operands = self.sites.operands(site)
+            if len(operands) != 1 or not (site.is_leaf or site.node.op in MOVES):
+                return ""
+            site = operands[0]
+        return name
 
     def _lack(self, mend: Mend) -> Lack | None:
         pairs = zip(mend.tried.sites, mend.tried.laid, strict=False)

@@ -22,7 +22,6 @@ from graphguard.relations.terms.permutations import known_range
 
 Pairs: TypeAlias = "Iterator[tuple[Array, Array]]"
 _SUMMED: Final = 1 << 12  # elements of a sum at one point
-_ENDS: Final = (-3, 10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,7 @@ def value_of(reader: Reader, state: State, points: Points) -> Array:
         for digit in reversed(digits):
             place[digit] = np.reshape((dim // inner) % state.sizes[digit], (count, 1))
             inner *= state.sizes[digit]
-    spans = _spans(state, sorted(state.reduced))
+    spans = _spans(reader, state, sorted(state.reduced))
     volume = math.prod(high - low for low, high in spans.values())
     if volume > _SUMMED:
         raise Unsupported("a sum of too many elements")
@@ -91,7 +90,7 @@ def value_of(reader: Reader, state: State, points: Points) -> Array:
     return np.reshape(total, points[0].shape if points else ())
 
 
-def _spans(state: State, reduced: list[int]) -> dict[int, tuple[int, int]]:
+def _spans(reader: Reader, state: State, reduced: list[int]) -> dict[int, tuple[int, int]]:
     """The summed digits' windows; one over all integers is cut to where the one-hot under it can be 1."""
     spans: dict[int, tuple[int, int]] = {}
     for digit in reduced:
@@ -101,11 +100,22 @@ def _spans(state: State, reduced: list[int]) -> dict[int, tuple[int, int]]:
                 column = len(part.kernel.shape) - 1
                 steps = [step for step in part.expressions if step[0] == column]
                 if part.kernel.kind == "onehot" and len(steps) == 1 and steps[0][1] == digit and abs(steps[0][2]) == 1:
-                    first, last = known_range(part.kernel.factors[0][0]) or _ENDS
+                    first, last = _reached(reader, part.kernel)
                     ends = sorted(((at - part.offsets[column]) * steps[0][2]) for at in (first, last))
                     low, high = max(low, ends[0] - 1), min(high, ends[1] + 1)
         spans[digit] = low, max(low, high)
     return spans
+
+
+def _reached(reader: Reader, hot: Kernel) -> tuple[int, int]:
+    """The least and the largest number that the index of a one-hot takes."""
+    index, _, window, *_ = hot.factors[0]
+    if (known := known_range(index)) is not None:
+        return known
+    if math.prod(index.shape) > _SUMMED:
+        raise Unsupported("an index of too many elements")
+    numbers = reader.at(index, window, list(np.indices(index.shape, dtype=np.int64)))
+    return int(numbers.min(initial=0)), int(numbers.max(initial=0))
 
 
 # -- claims by kind: what was given (positional), what was made

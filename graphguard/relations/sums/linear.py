@@ -40,6 +40,7 @@ from graphguard.relations.terms.windows import joined, refine, repeat, through
 _TERMS: Final = 512
 _POWERS: Final = 4  # of a sum that are written out
 _SPREAD: Final = 64  # terms over which a mask or a look-up is distributed
+_ROUNDS: Final = 16  # in which terms settle; most do in one
 
 
 def constant(universe: Universe, value: Number, extents: tuple[int, ...]) -> Terms:
@@ -126,13 +127,15 @@ def close(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> tuple[N
 
 
 def _at_rest(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> Terms:
-    """Terms, which other values may have cut, as they settle; of forms that settle to one another the least."""
+    """Terms, which other values may have cut, as they settle; of forms that settle to one another the least, and of those that never do the least of the first few."""
     fresh = settled(universe, terms, extents)
     if fresh is terms:
         return terms
     seen = [terms]
     terms = fresh
     while terms not in seen:
+        if len(seen) == _ROUNDS:
+            return min(seen[1:], key=_order)
         seen.append(terms)
         terms = settled(universe, terms, extents)
     return min(seen[seen.index(terms) :], key=_order)

@@ -245,7 +245,7 @@ def test_what_rests_on_an_overflow_is_not_compared() -> None:
     assert result.nodes > 5
 
 
-@pytest.mark.parametrize("seed", [88_538, 5_020_714, 31_104_846])
+@pytest.mark.parametrize("seed", [88_538, 5_020_714, 31_104_846, 41_170_051])
 def test_random_programs_on_which_the_engine_failed(seed: int) -> None:
     result = Result()
     Program(seed, result).run()

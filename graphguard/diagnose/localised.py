@@ -10,6 +10,7 @@ import numpy as np
 
 from graphguard.diagnose.localise.lines import Lines
 from graphguard.diagnose.localise.search import STRENGTH, Mend, Search
+from graphguard.diagnose.localise.sites import MOVES
 from graphguard.diagnose.localise.telling import Telling
 from graphguard.ir import Capture
 from graphguard.ir.strict import STRICT
@@ -93,7 +94,7 @@ class Localised:
         if repair.before is not self.capture or self.search is None:
             return False
         site, edit = repair.hypothesis.site, repair.hypothesis.edit
-        if repair.hypothesis.rule == "wrong-scale" and self._is_reduced_again():
+        if repair.hypothesis.rule == "wrong-scale" and self._reads_reduced(repair) and self._is_reduced_again():
             return True
         if isinstance(edit, InsertReduction):
             if edit.reduce != "sum":
@@ -106,6 +107,22 @@ class Localised:
             return False  # what is right may lack a step before others read it
         # A factor may stand on either side of what is linear.
         return repair.hypothesis.rule != "wrong-scale" and self.search.is_innocent(site.tensors)
+
+    def _reads_reduced(self, repair: Repair) -> bool:
+        """Whether a repair is at a reduction of what another reduction gave, rearranged at most."""
+        site = repair.hypothesis.site
+        graph = self.capture.ranks[min(site.position)]
+        made = graph.producers()
+        todo = list(site.node.reads) if site.node.op in REDUCTIONS else []
+        while todo:
+            index = made.get(todo.pop())
+            if index is None:
+                continue
+            if graph.nodes[index].op in REDUCTIONS:
+                return True
+            if graph.nodes[index].op in MOVES:
+                todo += graph.nodes[index].reads
+        return False
 
     def _is_reduced_again(self) -> bool:
         """Whether what explains everything is the result of a reduction that is whole, and is added up over the same ranks once more."""

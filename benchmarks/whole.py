@@ -52,10 +52,13 @@ def rows() -> Iterator[Row]:
         yield Row(f"one 8B-shaped layer, tp {ranks}", _stack(1, ranks), full=ranks > 8)
     for layers in (8, 32, 126):
         yield Row(f"{layers} 8B-shaped layers, tp 8", _stack(layers, 8), full=layers > 8)
+    for model, layers, ranks in (("70B", 80, 8), ("405B", 126, 16)):
+        yield Row(f"one {model}-shaped layer, tp {ranks}", _stack(1, ranks, model), full=True)
+        yield Row(f"{layers} {model}-shaped layers, tp {ranks}", _stack(layers, ranks, model), full=True)
 
 
-def _stack(layers: int, ranks: int) -> Files:
-    return lambda folder: whole_projects.stack(folder, layers, ranks)
+def _stack(layers: int, ranks: int, model: str = "8B") -> Files:
+    return lambda folder: whole_projects.stack(folder, layers, ranks, model)
 
 
 def taken(command: Sequence[str], folder: Path, environment: dict[str, str]) -> Taken:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Final
 
 HERE = Path(__file__).parent
 
@@ -53,7 +54,7 @@ def wrong(mesh):
 '''
 
 _STACK = '''\
-"""Llama layers, as wide as those of Llama-3-8B, forward and backward with all gradients."""
+"""Llama layers, forward and backward with all gradients."""
 
 import torch
 from torch import nn
@@ -61,7 +62,7 @@ from torch import nn
 import graphguard as gg
 from llama_tp import Block, Config
 
-CONFIG = Config(heads=64, kv_heads=64)
+CONFIG = Config({shape})
 
 
 class Stack(nn.Module):
@@ -85,6 +86,13 @@ def stack(mesh):
 '''
 
 
+_SHAPES: Final = {  # with as many heads of keys as there are ranks
+    "8B": "heads=64, kv_heads=64",
+    "70B": "dim=8192, heads=64, kv_heads=8, hidden=28672",
+    "405B": "dim=16384, heads=128, kv_heads=16, hidden=53248",
+}
+
+
 def project(folder: Path) -> Path:
     """An empty project that has the layers to build checks of."""
     folder.mkdir(parents=True)
@@ -101,10 +109,10 @@ def small(folder: Path, files: int) -> list[str]:
     return names
 
 
-def stack(folder: Path, layers: int, ranks: int) -> list[str]:
-    """A file with a stack of layers; its name."""
+def stack(folder: Path, layers: int, ranks: int, model: str = "8B") -> list[str]:
+    """A file with a stack of layers as wide as those of Llama-3 of some size; its name."""
     name = f"stack_{layers}_{ranks}.py"
-    (folder / name).write_text(_STACK.format(layers=layers, ranks=ranks))
+    (folder / name).write_text(_STACK.format(layers=layers, ranks=ranks, shape=_SHAPES[model]))
     return [name]
 
 

@@ -26,9 +26,12 @@ def test_checks_are_declared(tmp_path, name, checks):
     assert not any(check.trouble for check in every)
 
 
-def test_a_stack_is_of_as_many_ranks_as_its_name_says(tmp_path):
-    (check,) = found(tmp_path, "one 8B-shaped layer, tp 64")
-    assert check.meshes == ({"tp": 64},)
+@pytest.mark.parametrize(
+    ("name", "ranks"), [("one 8B-shaped layer, tp 64", 64), ("126 405B-shaped layers, tp 16", 16)]
+)
+def test_a_stack_is_of_as_many_ranks_as_its_name_says(tmp_path, name, ranks):
+    (check,) = found(tmp_path, name)
+    assert check.meshes == ({"tp": ranks},)
 
 
 def test_a_command_that_cannot_run_is_no_measurement(tmp_path):

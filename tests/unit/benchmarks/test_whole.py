@@ -26,9 +26,7 @@ def test_checks_are_declared(tmp_path, name, checks):
     assert not any(check.trouble for check in every)
 
 
-@pytest.mark.parametrize(
-    ("name", "ranks"), [("one 8B-shaped layer, tp 64", 64), ("126 405B-shaped layers, tp 16", 16)]
-)
+@pytest.mark.parametrize(("name", "ranks"), [("one 8B-shaped layer, tp 64", 64), ("126 405B-shaped layers, tp 16", 16)])
 def test_a_stack_is_of_as_many_ranks_as_its_name_says(tmp_path, name, ranks):
     (check,) = found(tmp_path, name)
     assert check.meshes == ({"tp": ranks},)

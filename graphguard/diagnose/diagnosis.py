@@ -93,7 +93,7 @@ def _diagnosed(capture: Capture, proof: Proof, numbers: Confirmation | None, rea
         capture, _mended(found, broken, numbers, own, sources, found is not first), list(found.repairs), sources
     )
     several = len({finding.alike or number for number, finding in enumerate(findings)}) > 1 and not in_steps
-    if memory is None and several and place.explains_all(broken, by_line=True):
+    if memory is None and several and place.explains_all_at_one_line(broken):
         shown = place.findings()
         return Diagnosis(tuple(shown), (None,) * len(shown))
     findings = [
@@ -208,11 +208,11 @@ def _without_repair(found: Search, place: Localised, sources: Sources, numbers: 
     told = unsent_finding(found, sources) or unchanged_finding(found, sources)
     if told is not None:
         return [told]
-    if found.repairs:
-        place = Localised(found.capture, found.proof, found.alignment, found.left, sources)
     last, is_vague = unexplained(found, sources, numbers)
     if not is_vague:
         return [last]
+    if found.repairs:
+        place = Localised(found.capture, found.proof, found.alignment, found.left, sources)
     if not place.explains_all(found.left) and (other := reread(found, sources)) is not None:
         return [repaired(found.capture, other, sources)]
     return place.findings() or [_of_another_shape(last, numbers)]

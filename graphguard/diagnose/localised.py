@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from graphguard.diagnose.localise.lines import Lines
-from graphguard.diagnose.localise.search import STRENGTH, Mend, Search
+from graphguard.diagnose.localise.mends import STRENGTH, Mend
+from graphguard.diagnose.localise.search import Search
 from graphguard.diagnose.localise.sites import MOVES
 from graphguard.diagnose.localise.telling import Telling
 from graphguard.ir import Capture
@@ -73,12 +74,20 @@ class Localised:
         """A finding for every culprit."""
         return [finding for _, finding in self.culprits()]
 
-    def explains_all(self, broken: Sequence[str], by_line: bool = False) -> bool:
-        """Whether one culprit, shown by its own operands, explains all that is broken; ``by_line``: or by what one line makes of right ones."""
+    def explains_all(self, broken: Sequence[str]) -> bool:
+        """Whether one culprit, shown by its own operands, explains all that is broken."""
+        first = self._first(broken)
+        return first is not None and STRENGTH[first.evidence] <= STRENGTH["factor"]
+
+    def explains_all_at_one_line(self, broken: Sequence[str]) -> bool:
+        """Whether one culprit explains all that is broken, by its own operands or by what one line makes of right ones."""
+        first = self._first(broken)
+        return self.explains_all(broken) or (first is not None and self._is_one_line(first))
+
+    def _first(self, broken: Sequence[str]) -> Mend | None:
+        """The first culprit, if it mends all that is broken."""
         first = next((mend for mend, _ in self.culprits()), None)
-        if first is None or not first.mended >= set(broken):
-            return False
-        return STRENGTH[first.evidence] <= STRENGTH["factor"] or (by_line and self._is_one_line(first))
+        return first if first is not None and first.mended >= set(broken) else None
 
     def _is_one_line(self, mend: Mend) -> bool:
         """Whether everything goes wrong for a culprit within one line."""

@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from graphguard_server.features.language.code_action import title_of
 from graphguard_server.features.language.semantic_tokens import layout
 from graphguard_server.serving import protocol
 from lsp_editor import CHECK, MODEL, Editor, editing, position_of
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 from pytest_lsp import client_capabilities
+
+from graphguard.ir.spans import Span
+from graphguard.report.diagnostics import Fix, TextEdit
 
 FIXED = MODEL.replace("    return h\n", "    all_reduce(h)\n    return h\n")
 TWO = CHECK.replace('{"tp": 2}', '[{"tp": 2}, {"tp": 4}]')
@@ -169,6 +173,22 @@ async def test_semantic_tokens_mark_the_layout_of_names(workspace: Path, log: Pa
         tokens = await editor.client.text_document_semantic_tokens_full_async(types.SemanticTokensParams(document(uri)))
         assert tokens is not None
         assert list(tokens.data) == [4, 4, 1, 0, 2, 1, 4, 1, 0, 4]
+
+
+@pytest.mark.parametrize(
+    ("edits", "title"),
+    [
+        ([(2, 5, "h / 2")], "divide by 2: y = h / 2"),
+        ([(1, 1, "import b\n"), (3, 1, "reduce(y)\n")], "divide by 2: reduce(y)"),
+        ([(2, 5, "")], "divide by 2: y ="),
+    ],
+)
+def test_the_title_of_a_fix_shows_what_it_writes(edits: list[tuple[int, int, str]], title: str) -> None:
+    """The line as it is after the edit; imports are shown where there is nothing else."""
+    ends = {5: 6, 1: 1}
+    spans = [(Span("a.py", line, column, line, ends[column]), text) for line, column, text in edits]
+    fix = Fix("divide by 2", tuple(TextEdit(span, text) for span, text in spans), proved=True)
+    assert title_of({"a.py": "import a\ny = h\nreturn y\n"}, fix) == title
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from graphguard.diagnose.localise.search import Mend, Search
+from graphguard.diagnose.localise.mends import Mend
+from graphguard.diagnose.localise.search import Search
 from graphguard.diagnose.localise.sites import MOVES, Site
 from graphguard.ir import Graph, Node, Span
 from graphguard.ir.graph import COLLECTIVES

@@ -64,37 +64,31 @@ class Reach:
 
         How a sum is parted among ranks is free, so nothing is said of summands.
         """
-        run = self.numbers.runs[0]
-        if laid.partial:
-            return None
-        for moved in self._all():
-            other = moved.spec.get(laid.var)
-            if other is None or other.shape != run.spec[laid.var].shape:
-                continue
-            for rank, var in site.tensors.items():
-                before, after = (self._cut(value, laid, rank) for value in (run.spec[laid.var], other))
-                if not same(before, after) and not self._has(rank, var, moved):
-                    return Lack(rank, moved.leaf)
+        for moved, rank, var in self._rested_on(site, laid):
+            if not self._has(rank, var, moved):
+                return Lack(rank, moved.leaf)
         return None
 
     def lost(self, site: Site, laid: Laid) -> Lost | None:
         """What a rank would need for a value at a site and was given, but took no part of: the first call that leaves it out; None where there is none."""
+        for moved, rank, var in self._rested_on(site, laid):
+            node = None if var in moved.ranks[rank] else self._left_out_by(rank, var, moved.ranks[rank])
+            if node is not None:
+                part = moved.block[-1]
+                return Lost(rank, moved.leaf, len(moved.block) - 1, tuple(range(part.start, part.stop)), node)
+        return None
+
+    def _rested_on(self, site: Site, laid: Laid) -> Iterator[tuple[_Moved, int, Var]]:
+        """The elements of leaves that what is needed at a site rests on, rank by rank, with what the rank has there."""
         run = self.numbers.runs[0]
-        if laid.partial:
-            return None
-        for moved in self._all():
+        for moved in () if laid.partial else self._all():
             other = moved.spec.get(laid.var)
             if other is None or other.shape != run.spec[laid.var].shape:
                 continue
             for rank, var in site.tensors.items():
                 before, after = (self._cut(value, laid, rank) for value in (run.spec[laid.var], other))
-                if same(before, after) or var in moved.ranks[rank]:
-                    continue
-                node = self._left_out_by(rank, var, moved.ranks[rank])
-                if node is not None:
-                    dim, part = len(moved.block) - 1, moved.block[-1]
-                    return Lost(rank, moved.leaf, dim, tuple(range(part.start, part.stop)), node)
-        return None
+                if not same(before, after):
+                    yield moved, rank, var
 
     def _left_out_by(self, rank: int, var: Var, moved: frozenset[Var]) -> int | None:
         """The first of the calls behind a tensor that reads what has moved, and gives what has not."""

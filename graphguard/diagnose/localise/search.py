@@ -5,35 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+from typing import Final
 
+from graphguard.diagnose.localise.calls import Calls
 from graphguard.diagnose.localise.interventions import Intervention, Interventions
 from graphguard.diagnose.localise.layouts import Laid, Layouts
+from graphguard.diagnose.localise.mends import STRENGTH, Evidence, Mend
 from graphguard.diagnose.localise.numbers import Numbers, OutOfFuelError, Place
-from graphguard.diagnose.localise.reach import Lack, Lost, Reach
+from graphguard.diagnose.localise.reach import Lack, Reach
 from graphguard.diagnose.localise.right import Right
 from graphguard.diagnose.localise.sites import MOVES, Site, Sites
-from graphguard.ir import Capture, Node, Promise, Var
+from graphguard.ir import Capture, Promise, Var
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.ops import REDUCTIONS, aten, gg, operators
 from graphguard.refine.proving.proof import Proof
 from graphguard.relations.numbers import Array
 from graphguard.repair.graph.alignment import Alignment
 
-Evidence = Literal["operator", "layout", "handed", "step", "factor", "region", "another"]
-"""What a mend says of its site, best first.  ``operator``: its operands are right, its result is not.  ``layout``: it is right, but its reader needs it in another layout.
-``handed``: it is another tensor than the call reads that the specification makes with the same line of code.  ``step``: it is right, and what the specification makes of it alone is needed.  ``factor``: a factor alone is wrong.  ``region``: its operands are wrong in a way that the specification has no
-tensors for.  ``another``: it is right, and another tensor mends: mostly something that makes up for the defect."""
-
-STRENGTH: Final[dict[str, int]] = {
-    "operator": 0,
-    "layout": 0,
-    "handed": 0,
-    "step": 1,
-    "factor": 2,
-    "region": 3,
-    "another": 4,
-}
 _CULPRITS: Final = 3
 _COMPARED: Final = 150_000  # sites times tensors of the specification
 _FUEL: Final = 2  # calls that laying out values takes
@@ -49,37 +37,6 @@ _FACTORS: Final = operators(lambda op: op.reduces == "mean") | frozenset(
 
 
 @dataclass(slots=True)
-class Mend:
-    """An intervention that puts outputs right, and what it says; ``blame`` is a collective that should have done it.
-
-    ``lack`` is what a rank would need for it and does not have, ``lost`` what it was given and left out; ``late``: before it, what mends is lacking, so that the region ends there.
-    """
-
-    tried: Intervention
-    mended: frozenset[str]
-    evidence: Evidence
-    blame: Site | None = None
-    lack: Lack | None = None
-    lost: Lost | None = None
-    late: bool = False
-
-    @property
-    def site(self) -> Site:
-        """The site that is told: the first that is not right, or not what is needed there."""
-        sites = self.tried.sites
-        pairs = zip(sites, self.tried.laid, strict=False)
-        other = (site for site, laid in pairs if laid and not any(state.var == laid.var for state in site.states))
-        return next((site for site in sites if not site.is_right), next(other, sites[0]))
-
-    @property
-    def needed(self) -> Laid | None:
-        """What is needed there; None where a factor is, or zeros are."""
-        if self.tried.factor is not None:
-            return None
-        return self.tried.laid[self.tried.sites.index(self.site)] or self.tried.laid[0]
-
-
-@dataclass(slots=True)
 class Search:
     """The search on one capture."""
 
@@ -89,6 +46,7 @@ class Search:
     right: Right
     interventions: Interventions
     reach: Reach
+    calls: Calls
     loose: bool = False
     outputs: set[tuple[int, Var]] = field(default_factory=set)
     _found: bool = False
@@ -112,6 +70,7 @@ class Search:
             Right(sites, layouts, proof),
             Interventions(sites, layouts),
             Reach(numbers, layouts),
+            Calls(sites, layouts),
         )
         made._expect(numbers.failing)
         return made
@@ -333,7 +292,7 @@ class Search:
     def _evidence(self, tried: Intervention) -> Evidence:
         pairs = [(site, laid) for site, laid in zip(tried.sites, tried.laid, strict=True) if laid not in site.states]
         site, first = pairs[0] if pairs else (tried.sites[0], tried.laid[0])
-        if all(map(self._is_given, pairs)):
+        if pairs and all(self.calls.is_given(*pair) for pair in pairs):
             return "handed"
         if all(each.is_right for each in tried.sites):
             if first is None or not any(state.var == first.var for state in site.states):
@@ -345,14 +304,6 @@ class Search:
         if first is not None and first.share:
             return "factor" if fed and self._scales(site) else "another"
         return "operator" if fed else "region"
-
-    def _is_given(self, pair: tuple[Site, Laid | None]) -> bool:
-        """Whether a site is an input or a parameter, rearranged at most, and another one of the same line of code is needed."""
-        site, laid = pair
-        maker = self.layouts.makers.get(laid.var) if laid is not None else None
-        given = site.is_right and all(each.is_leaf for each in self.sites.operands(site))
-        other = laid is not None and not any(state.var == laid.var for state in site.states)
-        return given and other and maker is not None and site.node.op in MOVES and self._is_same_call(site, maker)
 
     def _best(self, mends: Sequence[Mend], left: Sequence[Promise]) -> Mend | None:
         """The widest, then the best evidence, then the earliest; results before gradients, which are computed of them."""
@@ -407,8 +358,8 @@ class Search:
         for place in range(len(best.site.node.reads)):
             pairs = []
             for site, maker in zip(best.tried.sites, makers, strict=True):
-                operand = self._read_at(site, place)
-                if maker is None or operand is None or not self._is_same_call(site, maker) or operand.is_leaf:
+                operand = self.calls.read_at(site, place)
+                if maker is None or operand is None or not self.calls.are_one(site, maker) or operand.is_leaf:
                     return None
                 pairs.append((operand, self.layouts.same_as.get(maker.reads[place], maker.reads[place])))
             operands = tuple(operand for operand, _ in pairs)
@@ -419,35 +370,6 @@ class Search:
                 if self._mended(tried, left) >= best.mended:
                     return Mend(tried, best.mended, "handed")
         return None
-
-    def read_instead(self, mend: Mend) -> tuple[Site, Var] | None:
-        """The one operand that is another tensor than the specification's call of the same operator reads, and that tensor; None where there is no such one."""
-        site, needed = mend.site, mend.needed
-        maker = self.layouts.makers.get(needed.var) if needed is not None else None
-        if maker is None or maker.op != site.node.op or len(maker.reads) != len(site.node.reads):
-            return None
-        found: list[tuple[Site, Var]] = []
-        for place, read in enumerate(maker.reads):
-            var, operand = self.layouts.same_as.get(read, read), self._read_at(site, place)
-            if operand is None or not operand.is_right:
-                return None
-            if not any(state.var == var for state in operand.states):
-                found.append((operand, var))
-        return found[0] if len(found) == 1 else None
-
-    def _read_at(self, site: Site, place: int) -> Site | None:
-        """The site that a call of every rank reads at one place."""
-        nodes = self.numbers.capture.ranks[site.rank].nodes
-        reads = nodes[site.index].reads
-        var = reads[place] if place < len(reads) else None
-        return next((each for each in self.sites.operands(site) if each.tensors.get(site.rank) == var), None)
-
-    def _is_same_call(self, site: Site, maker: Node) -> bool:
-        """Whether one line of code makes both."""
-        mine = self.numbers.capture.ranks[site.rank].stack_of(site.node.stack)[:1]
-        its = self.interventions.spec.stack_of(maker.stack)[:1]
-        alike = site.node.op == maker.op and len(site.node.reads) == len(maker.reads)
-        return alike and bool(mine) and [frame.span for frame in mine] == [frame.span for frame in its]
 
     def _within_reach(self, best: Mend, others: Sequence[Mend]) -> Mend:
         """The first mend of its kind for which every rank has what it takes; what is computed before it is only on the way."""

@@ -12,7 +12,7 @@ import numpy as np
 from graphguard.diagnose.libraries import with_library
 from graphguard.diagnose.localise.layouts import Laid, Selection, ranges
 from graphguard.diagnose.localise.lines import SHAPED, Lines
-from graphguard.diagnose.localise.search import Mend
+from graphguard.diagnose.localise.mends import Mend
 from graphguard.diagnose.localise.sites import LEAF, MOVES, Site
 from graphguard.ir import Span, Var
 from graphguard.ir.graph import COLLECTIVES
@@ -183,7 +183,7 @@ class Telling:
     def _operands(self, mend: Mend, site: Site) -> str:
         if mend.evidence != "operator":
             return ""
-        if (instead := self.lines.search.read_instead(mend)) is not None:
+        if (instead := self.lines.search.calls.instead(mend)) is not None:
             operand, meant = instead[0], self._tensor(instead[1])
             if meant != self._tensor(operand.states[0].var):
                 return f"; it reads {self._laid(operand.states[0], operand)}, and the specification {meant}"

@@ -217,7 +217,7 @@ class Universe:
         self.assumed: set[str] = set()
         self.indices: set[int] = (
             set()
-        )  # computed integers, by number, that are assumed to lie in the tables that they are looked up in
+        )  # kernels of computed integers that are assumed to lie in the tables they look up
         self.tables: list[tuple[Kernel, np.ndarray]] = []
         self.declared: set[str] = set()
         self.needs: dict[Kernel, dict[Any, None]] = {}  # what look-ups of parts of a leaf need (see ``ranges``)

@@ -301,7 +301,10 @@ def test_an_edit_after_which_all_is_wrong_for_another_defect_is_a_fix_beside_tha
     )
 
 
-def test_what_is_wrong_after_every_fix_is_said():
+@pytest.mark.parametrize("touched", [(), ("k",)])
+def test_what_is_wrong_after_every_fix_is_said(touched):
+    """Where it rests on the line that is edited, the edit is no fix."""
+
     def answer(step: Any) -> Any:
         match step.method:
             case "candidates":
@@ -314,6 +317,11 @@ def test_what_is_wrong_after_every_fix_is_said():
 
     told = (Diagnostic("wrong-relation", "wrong-relation", "w", "error", None),)
     broken = Broken(REQUEST, replace(REPORT, mesh={"dp": 2}), told, frozenset({"w", "k"}), frozenset({"w", "k"}), {})
-    finding = Finding("wrong-relation", "w", None, promises=("w",))
+    finding = Finding("wrong-relation", "w", None, promises=("w",), touched=touched)
     (only,) = ended(repaired(broken, [finding]), answer).diagnostics
-    assert only.message == "w\nfix: edit (proved)\nnote: still wrong after all that is offered: 'k'"
+    assert len(only.fixes) == (0 if touched else 1)
+    assert only.message == (
+        "w\ntried: edit: 'w' is right after it; 'k', which rests on the same line, stays wrong"
+        if touched
+        else "w\nfix: edit (proved)\nnote: still wrong after all that is offered: 'k'"
+    )

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from graphguard.diagnose.localise.lines import Lines
-from graphguard.diagnose.localise.search import Mend, Search
+from graphguard.diagnose.localise.mends import Mend
+from graphguard.diagnose.localise.search import Search
 from graphguard.diagnose.localise.telling import Telling
 from graphguard.ir import Capture, CheckRef, Leaf, Placement, Promise, Span
 from graphguard.refine.finding import Finding

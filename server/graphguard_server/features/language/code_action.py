@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from lsprotocol import types
@@ -14,7 +14,6 @@ from graphguard.report.wording import UNKNOWN_OPERATOR
 from graphguard_server.features.language.code_action_resolve import reference
 from graphguard_server.serving import protocol
 from graphguard_server.serving.server import GraphGuardServer
-from graphguard_server.state.checks import Run
 from graphguard_server.state.convert import Shown, run_mesh
 from graphguard_server.texts.documents import path_of
 from graphguard_server.texts.pinning import pin
@@ -98,7 +97,7 @@ def _fixes(server: GraphGuardServer, shown: Shown, diagnostic: types.Diagnostic)
         if not fix.proved:
             continue
         yield types.CodeAction(
-            title=f"{_title(run, fix)} (proved, {run_mesh(run)})",
+            title=f"{title_of(run.snapshot, fix)} (proved, {run_mesh(run)})",
             kind=types.CodeActionKind.QuickFix,
             diagnostics=[diagnostic],
             is_preferred=preferred,
@@ -108,11 +107,11 @@ def _fixes(server: GraphGuardServer, shown: Shown, diagnostic: types.Diagnostic)
         preferred = False
 
 
-def _title(run: Run, fix: Fix) -> str:
-    """What a fix does and the text that it writes: ``all_reduce(y) over 'tp': dist.all_reduce(y, group=mesh.group("tp"))``; of several lines the first, imports last."""
+def title_of(texts: Mapping[str, str], fix: Fix) -> str:
+    """What a fix does and the text that it writes: ``all_reduce(y) over 'tp': dist.all_reduce(y, group=mesh.group("tp"))``; of several lines the first, imports last; ``texts`` are those before it, by path."""
     written: list[str] = []
     for path in dict.fromkeys(edit.span.file for edit in fix.edits):
-        before = run.snapshot.get(path, "")
+        before = texts.get(path, "")
         after = apply_edits(before, [edit for edit in fix.edits if edit.span.file == path])
         hunks = changed_lines(before, after)
         written += [line.text.strip() for hunk in hunks for line in hunk if line.kind == "added" and line.text.strip()]

@@ -89,7 +89,7 @@ frameworks: setup ## optional frameworks, traced and replayed on numbers
 	$(BIN)/python -m pip install --quiet $(PIP_ARGS) --group frameworks
 	$(BIN)/pytest -m frameworks
 
-# Each Python with each torch; a torch of "none" is an environment without, which records in .venv. TORCH_ARGS go to pip where it installs torch.
+# Each Python with each torch; a torch of "none" is an environment without, which records in .venv; "system" is what the Python has. TORCH_ARGS go to pip where it installs torch.
 PYTHONS ?= $(PYTHON)
 TORCHES ?= 2.13.0 none
 matrix: setup ## install the wheel into fresh environments and try it there: PYTHONS="python3.11 python3.13" TORCHES="2.13.0 none"

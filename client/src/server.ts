@@ -13,6 +13,7 @@ import {
   State,
 } from "vscode-languageclient/node";
 import { candidates, watchEnvironments } from "./environments";
+import { StaleHints } from "./hints";
 import { type Interpreter, judge, type Problem, probe } from "./interpreter";
 import { type ChecksUpdate, type Marks, METHODS, type ServerStatus } from "./protocol";
 import { importStrategy, needsRestart, serverSettings } from "./settings";
@@ -46,7 +47,8 @@ export class Server implements vscode.Disposable {
   private queued = false;
   private crashes: number[] = [];
   private interpreter: Interpreter | undefined;
-  private readonly disposables: vscode.Disposable[] = [];
+  private readonly hints = new StaleHints();
+  private readonly disposables: vscode.Disposable[] = [this.hints];
 
   constructor(
     private readonly context: vscode.ExtensionContext,
@@ -234,6 +236,10 @@ export class Server implements vscode.Disposable {
       },
       middleware: {
         executeCommand: (command, args, next) => this.showDocument(command, args, async () => next(command, args)),
+        provideInlayHints: async (document, range, token, next) => {
+          const hints = await next(document, range, token);
+          return hints && !token.isCancellationRequested ? this.hints.keep(document, hints) : hints;
+        },
       },
     };
   }
@@ -263,6 +269,9 @@ export class Server implements vscode.Disposable {
 
   private enter(phase: Phase): void {
     this.current = phase;
+    if (phase.kind !== "running") {
+      this.hints.clear();
+    }
     this.phases.fire(phase);
   }
 }

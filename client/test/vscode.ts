@@ -24,10 +24,13 @@ export class Position {
 export class Range {
   readonly start: Position;
   readonly end: Position;
-  constructor(startLine: number, startCharacter: number, endLine: number, endCharacter: number) {
-    this.start = new Position(startLine, startCharacter);
-    this.end = new Position(endLine, endCharacter);
+  constructor(...ends: [Position, Position] | [number, number, number, number]) {
+    [this.start, this.end] = ends.length === 2 ? ends : [new Position(ends[0], ends[1]), new Position(ends[2], ends[3])];
   }
+}
+
+export class ThemeColor {
+  constructor(readonly id: string) {}
 }
 
 export class Location {
@@ -111,6 +114,11 @@ export const TestRunProfileKind = { Run: 1 };
 export const LanguageStatusSeverity = { Information: 0, Warning: 1, Error: 2 };
 export const Uri = { parse: (text: string) => ({ toString: () => text }), joinPath: () => ({}) };
 export const workspace = { asRelativePath: String, getConfiguration: () => ({ get: (_: string, fallback: unknown) => fallback }) };
-export const window = {};
+export const DecorationRangeBehavior = { ClosedClosed: 1 };
+interface Editor {
+  readonly document: unknown;
+  setDecorations(type: unknown, options: readonly unknown[]): void;
+}
+export const window = { createTextEditorDecorationType: () => ({}), visibleTextEditors: [] as Editor[] };
 export const commands = {};
 export const languages = {};

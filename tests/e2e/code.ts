@@ -262,6 +262,23 @@ export class Code {
     return images.map((image) => /gutter\/([a-z]+)\.svg/.exec(decodeURIComponent(image))?.[1] ?? "").filter(Boolean);
   }
 
+  /** The colour of a hint, which is text that an editor shows and the file does not have: injected, or drawn before a place. */
+  async colourOf(hint: string): Promise<string | undefined> {
+    return this.page.locator(".view-line").first().evaluate((line, text) => {
+      const plain = (shown: string) => shown.replaceAll("\u00a0", " ");
+      for (const span of line.parentElement?.querySelectorAll("span") ?? []) {
+        const before = getComputedStyle(span, "::before");
+        if (plain(before.content) === `"${text}"`) {
+          return before.color;
+        }
+        if (span.childElementCount === 0 && plain(span.textContent) === text) {
+          return getComputedStyle(span).color;
+        }
+      }
+      return undefined;
+    }, hint);
+  }
+
   /** The text of the language status, which opens from the status bar. */
   async languageStatus(): Promise<string> {
     await this.page.mouse.move(10, 10);

@@ -6,6 +6,7 @@ import { Code, example, FIRST_CHECK, until } from "./code.ts";
 const FILE = "mlp_missing_all_reduce.py";
 const SOURCE = example(FILE);
 const CULPRIT = "y = self.down(h)";
+const HINT = ": Partial(sum) over tp";
 const CULPRIT_LINE = SOURCE.split("\n").findIndex((line) => line.includes(CULPRIT)) + 1;
 
 for (const build of ["code", "oldest-code"] as const) {
@@ -113,3 +114,25 @@ for (const build of ["code", "oldest-code"] as const) {
     });
   });
 }
+
+describe("inlay hints, asked for in the settings", () => {
+  let code: Code;
+
+  before(async () => {
+    code = await Code.start({ files: { [FILE]: SOURCE }, settings: { "graphguard.inlayHints": true } });
+    await code.open(FILE, CULPRIT_LINE);
+  });
+
+  after(() => code.stop());
+
+  test("say the layout, and keep still but pale while one types", async () => {
+    const fresh = await until("the hint", async () => code.colourOf(HINT), FIRST_CHECK);
+    await code.shot("hints");
+    await code.click("self.down(h)", "down");
+    await code.page.keyboard.press("End");
+    await code.page.keyboard.type(" * 1");
+    await until("the pale hint", async () => ![undefined, fresh].includes(await code.colourOf(HINT)));
+    await code.shot("hints-stale");
+    await until("the fresh hint", async () => (await code.colourOf(HINT)) === fresh);
+  });
+});

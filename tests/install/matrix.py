@@ -1,7 +1,7 @@
 """Installs the wheel into fresh environments, one for each Python and each torch, and tries it there: ``make matrix`` prints what was found as a table.
 
-A torch of ``none`` is an environment of a tool: GraphGuard alone, which records in the interpreter that runs this script.  Environments are made in a scratch folder
-and removed.  ``TORCH_ARGS`` go to pip where it installs torch: ``--index-url URL`` for a build without CUDA, ``--no-index`` for what lies on this machine.
+A torch of ``none`` is an environment of a tool: GraphGuard alone, which records in the interpreter that runs this script; ``system`` is the torch that the Python has
+already, as one from a distribution's packages.  Environments are made in a scratch folder and removed.  ``TORCH_ARGS`` go to pip where it installs torch: ``--index-url URL`` for a build without CUDA, ``--no-index`` for what lies on this machine.
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ def done(*command: object, folder: Path, **variables: str) -> str:
 
 def by_pip(wheel: Path, python: str, torch: str, folder: Path) -> Path:
     """The scripts' folder of an environment with torch, if any, and then GraphGuard."""
-    done(python, "-m", "venv", folder / "venv", folder=folder)
+    seen = ["--system-site-packages"] if torch == "system" else []
+    done(python, "-m", "venv", *seen, folder / "venv", folder=folder)
     scripts = folder / "venv" / "bin"
-    if torch != "none":
+    if torch not in ("none", "system"):
         arguments = shlex.split(os.environ.get("TORCH_ARGS", ""))
         done(scripts / "pip", "install", "--no-deps", *arguments, f"torch=={torch}", folder=folder)
         done(scripts / "pip", "install", f"torch=={torch}", folder=folder)  # what it needs

@@ -17,7 +17,7 @@ MOST_RANKS: Final = 16
 
 
 def handle(server: GraphGuardServer, params: types.InlayHintParams) -> list[types.InlayHint]:
-    """One hint per assignment whose value has a known relation; while a text is checked anew the last ones keep still, and their tooltips say so."""
+    """One hint per assignment whose value has a known relation; while a text is checked anew the last ones keep still, and their data and tooltips say so."""
     path = path_of(params.text_document.uri)
     session = server.session
     if path is None or not session.settings.inlay_hints:
@@ -47,5 +47,10 @@ def _hint(position: types.Position, assigned: Assigned) -> types.InlayHint:
         ]
     )
     return types.InlayHint(
-        position=position, label=f": {text}", kind=types.InlayHintKind.Type, tooltip=tooltip, padding_left=False
+        position=position,
+        label=f": {text}",
+        kind=types.InlayHintKind.Type,
+        tooltip=tooltip,
+        padding_left=False,
+        data={"stale": assigned.run.stale},
     )

@@ -51,10 +51,10 @@ def by_pip(wheel: Path, python: str, torch: str, folder: Path) -> Path:
         arguments = shlex.split(os.environ.get("TORCH_ARGS", ""))
         done(scripts / "pip", "install", "--no-deps", *arguments, f"torch=={torch}", folder=folder)
         done(scripts / "pip", "install", f"torch=={torch}", folder=folder)  # what it needs
-    before = torch_in(scripts, folder)
+    before = torch_in(scripts / "python", folder)
     done(scripts / "pip", "install", f"graphguard{EXTRAS} @ {wheel.as_uri()}", folder=folder)
-    if torch_in(scripts, folder) != before:
-        raise RuntimeError(f"pip changed torch from {before or 'none'} to {torch_in(scripts, folder)}")
+    if torch_in(scripts / "python", folder) != before:
+        raise RuntimeError(f"pip changed torch from {before or 'none'} to {torch_in(scripts / 'python', folder)}")
     return scripts
 
 
@@ -68,11 +68,9 @@ def by_uv(wheel: Path, python: str, torch: str, folder: Path) -> Path:
     return folder / "tools" / "graphguard" / "bin"
 
 
-def torch_in(scripts: Path, folder: Path) -> str:
-    """The version of torch in an environment; empty where there is none."""
-    return ran(
-        scripts / "python", "-c", "import importlib.metadata as m; print(m.version('torch'))", folder=folder
-    ).stdout.strip()
+def torch_in(python: Path, folder: Path) -> str:
+    """The version of torch that an interpreter has; empty where there is none."""
+    return ran(python, "-c", "import importlib.metadata as m; print(m.version('torch'))", folder=folder).stdout.strip()
 
 
 def tried(scripts: Path, torch: str, folder: Path) -> Iterator[str]:
@@ -124,8 +122,8 @@ def main(pythons: list[str], torches: list[str]) -> int:
                     scripts / "python", "-c", "import platform; print(platform.python_version())", folder=folder
                 )
                 has = (
-                    torch_in(scripts, folder)
-                    or f"none; {torch_in(Path(sys.executable).parent, folder)} in the project's"
+                    torch_in(scripts / "python", folder)
+                    or f"none; {torch_in(Path(sys.executable), folder)} in the project's"
                 )
             except RuntimeError as error:
                 troubles, release, has = [f"not installed: {error}"], python, torch

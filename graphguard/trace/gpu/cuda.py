@@ -26,7 +26,7 @@ from torch.overrides import TorchFunctionMode
 
 from graphguard.trace.calls import state
 from graphguard.trace.calls.rank_view import RankView
-from graphguard.trace.gpu import attention_kernels, own_device
+from graphguard.trace.gpu import attention_kernels, engine, own_device
 from graphguard.trace.gpu.asking_files import asking_files
 from graphguard.trace.gpu.cuda_objects import AnyDevice, CudaGraph, Event, Profiler, Stream, always
 from graphguard.trace.replace.overrides import known_to_scripts, overridable
@@ -180,14 +180,11 @@ def _install() -> str:
 def _install_guard() -> None:
     if sys.platform != "linux" or platform.machine() != "x86_64":
         raise OSError("layouts are known for Linux on x86-64 only")
-    x = torch.ones(1, requires_grad=True)
-    x.sum().backward()  # the engine sizes its thread pool once: while there are no devices, so forks stay safe
-    registry = (ctypes.c_void_p * 16).in_dll(
-        ctypes.CDLL(_library("libc10.so")), "_ZN3c104impl26device_guard_impl_registryE"
-    )
+    engine.start_without_threads()
+    registry = engine.device_guards()
     if not registry[1]:
         _register_dummy_guard(registry)
-    _claim_cuda_hooks(ctypes.CDLL(_library("libtorch_cpu.so")))
+    _claim_cuda_hooks(ctypes.CDLL(engine.library("libtorch_cpu.so")))
 
 
 def _register_dummy_guard(registry: Any) -> None:
@@ -212,7 +209,7 @@ def _forget_contexts() -> None:
     torch._C._ensureCUDADeviceGuardSet()  # noqa: SLF001
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return
-    find = ctypes.CDLL(_library("libtorch_cpu.so"))._ZN2at6detail12getCUDAHooksEv  # noqa: SLF001  # a C++ name
+    find = ctypes.CDLL(engine.library("libtorch_cpu.so"))._ZN2at6detail12getCUDAHooksEv  # noqa: SLF001  # a C++ name
     find.restype = ctypes.c_void_p
     hooks = ctypes.c_void_p.from_address(find())
     assert hooks.value is not None
@@ -227,10 +224,6 @@ def _no_context() -> int | None:
     no = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)(lambda _, __: 0)
     _kept.append(no)
     return ctypes.cast(no, ctypes.c_void_p).value
-
-
-def _library(name: str) -> str:
-    return os.path.join(os.path.dirname(torch.__file__), "lib", name)
 
 
 def _claim_cuda_hooks(library: Any) -> None:

@@ -15,7 +15,7 @@ import torch.distributed.distributed_c10d as c10d
 
 from graphguard.trace.calls import state
 from graphguard.trace.calls.rank_view import RankView
-from graphguard.trace.gpu import cuda, own_device
+from graphguard.trace.gpu import cuda, engine, own_device
 from graphguard.trace.worlds import patches
 from graphguard.trace.worlds.machines import environment
 
@@ -31,8 +31,7 @@ def warm() -> None:
 
     torch.set_num_threads(1)
     patches.install()
-    x = torch.ones(1, requires_grad=True)
-    x.sum().backward()  # the engine sizes its thread pool once: none, so that forks are safe
+    engine.start_without_threads()
 
 
 class World(RankView):

@@ -99,12 +99,13 @@ export class Pages implements vscode.TextDocumentContentProvider {
     return this.texts.get(uri.path) ?? "";
   }
 
-  /** Shows a page, named by its heading, as Markdown beside the editor. */
+  /** Shows a page, named by its heading, as Markdown beside the editor; a page that is asked for from a page takes its place. */
   async show(content: string): Promise<void> {
     const title = /^#\s+(\S+)/.exec(content)?.[1] ?? "page";
     const uri = vscode.Uri.from({ scheme: Pages.scheme, path: `/${title}.md` });
     this.texts.set(uri.path, content);
-    await vscode.commands.executeCommand("markdown.showPreviewToSide", uri);
+    const beside = vscode.window.tabGroups.activeTabGroup.viewColumn === vscode.ViewColumn.One;
+    await vscode.commands.executeCommand(beside ? "markdown.showPreviewToSide" : "markdown.showPreview", uri);
   }
 }
 
@@ -134,15 +135,14 @@ export function doctorPage(phase: Phase, found: readonly Found[], said: string):
   const used = phase.kind === "running" ? phase.interpreter.path : undefined;
   const rows = found.map((each) => {
     const fit = each.path === used ? "in use" : each.problem === undefined ? "can be used" : each.problem.nextStep;
-    return `| \`${each.path}\` | ${each.origin} | ${described(each)} | ${fit} |`;
+    return `- \`${each.path}\` (from ${each.origin}): ${described(each)}; ${fit}`;
   });
   const problem = phase.kind === "failed" ? [`**${phase.problem.headline}**`, phase.problem.nextStep] : [];
   return [
     "# Doctor",
     ...problem,
     "## Pythons that were found",
-    ["| Python | from | has | |", "|---|---|---|---|", ...rows].join("\n"),
-    ...(found.length === 0 ? ["None. Install Python 3.11 or newer with torch, or name one in the setting `graphguard.interpreter`."] : []),
+    rows.join("\n") || "None. Install Python 3.11 or newer with torch, or name one in the setting `graphguard.interpreter`.",
     ...(said === "" ? [] : ["## What the engine says", `\`\`\`\n${said.trimEnd()}\n\`\`\``]),
   ].join("\n\n");
 }

@@ -121,7 +121,7 @@ export function described({ answer }: Found): string {
 function doesNotStart(candidate: Candidate, error: unknown): Problem {
   return {
     kind: "does-not-start",
-    headline: `GraphGuard could not run ${candidate.path} (from ${candidate.origin}): ${firstLine(error)}`,
+    headline: `GraphGuard could not run ${candidate.path} (from ${candidate.origin}): ${whyNot(error)}.`,
     nextStep: "Choose another interpreter.",
   };
 }
@@ -172,9 +172,14 @@ export function installing(python: string, answer: Pick<Answer, "pip">, wheel: s
     : { command: python, args: ["-m", "pip", "install", wheel] };
 }
 
-function firstLine(error: unknown): string {
+/** Why a program does not start, in words where they are known. */
+function whyNot(error: unknown): string {
+  const code = (error as { code?: unknown } | undefined)?.code;
+  if (code === "ENOENT" || code === "EACCES") {
+    return code === "ENOENT" ? "there is no such file" : "it may not be run";
+  }
   const text = error instanceof Error ? error.message : String(error);
-  return text.split("\n")[0] ?? text;
+  return (text.split("\n")[0] ?? text).replace(/\.$/, "");
 }
 
 /** Replaces ``~``, ``${workspaceFolder}`` and ``${env:NAME}``, and finds the executable of an environment's folder. */

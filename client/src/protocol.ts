@@ -152,7 +152,7 @@ export interface Finding {
 export interface Relations {
   readonly check: string;
   readonly mesh: Mesh;
-  readonly verdict: string;
+  readonly verdict: RunState;
   readonly version: number | null;
   readonly stale: boolean;
   readonly picture: string;

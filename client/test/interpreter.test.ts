@@ -60,8 +60,8 @@ describe("all Pythons that are found", () => {
   });
 
   test("that do not start are among them", async () => {
-    const [found] = await survey([onPath], () => Promise.reject(new Error("EACCES")));
-    expect(found).toMatchObject({ problem: { kind: "does-not-start" } });
+    const [found] = await survey([onPath], () => Promise.reject(Object.assign(new Error("spawn /usr/bin/python3 ENOENT"), { code: "ENOENT" })));
+    expect(found).toMatchObject({ problem: { kind: "does-not-start", headline: "GraphGuard could not run /usr/bin/python3 (from PATH): there is no such file." } });
     expect(found && described(found)).toBe("does not start");
   });
 
@@ -70,10 +70,10 @@ describe("all Pythons that are found", () => {
     const problem = { kind: "no-torch", headline: "no torch here", nextStep: "install it" } as const;
     const page = doctorPage({ kind: "failed", problem }, found, "");
     expect(page).toContain("**no torch here**");
-    expect(page).toContain("| `/env/bin/python` | Python extension | Python 3.12.1, torch 2.13.0+cpu | can be used |");
-    expect(page).toMatch(/\| `\/usr\/bin\/python3` \| PATH \| Python 3\.12\.1, no torch \| .*pip install torch \|/);
+    expect(page).toContain("- `/env/bin/python` (from Python extension): Python 3.12.1, torch 2.13.0+cpu; can be used");
+    expect(page).toMatch(/- `\/usr\/bin\/python3` \(from PATH\): Python 3\.12\.1, no torch; .*pip install torch$/m);
     const running = doctorPage({ kind: "running", interpreter: { ...candidate, python: [3, 12, 1], torch: "2.13.0" } }, found, "ok worker\n");
-    expect(running).toContain("| in use |");
+    expect(running).toContain("; in use");
     expect(running).toContain("```\nok worker\n```");
   });
 });

@@ -1,5 +1,6 @@
 // The relation explorer: what is wrong and where, both programs row by row beneath it, by mouse and by keyboard.
 import type { Finding, Place, Relations, Row } from "../src/protocol";
+import { wordOf } from "../src/verdicts";
 import { type Choice, type FromExplorer, type ToExplorer } from "./model";
 import { COLOURS, type Colours, type Drawn, headingOf, svgOf } from "./save";
 import { Store } from "./store";
@@ -85,7 +86,8 @@ function paint(): void {
 
 function paintToolbar(shown: Relations): void {
   const verdict = element("verdict");
-  verdict.textContent = shown.stale ? `${shown.verdict} (out of date)` : shown.verdict;
+  const word = wordOf(shown.verdict);
+  verdict.textContent = shown.stale ? `${word} (out of date)` : word;
   verdict.className = `verdict ${shown.verdict}`;
   main.classList.toggle("stale", shown.stale);
   const at = shown.breaks.findIndex((row) => row === rowOf(selected));
@@ -411,7 +413,7 @@ function sheet(shown: Relations) {
   });
   const names = columns.map((rank) => columnName(shown, columns, rank));
   const [name, mesh] = [choices.find(({ check }) => check === shown.check)?.name ?? shown.check, meshOf(shown)];
-  return { title: `${name} [${mesh}]`, verdict: shown.verdict, finding: shown.findings[0], columns: [...(specification ? ["specification"] : []), "relation", ...names], lines };
+  return { title: `${name} [${mesh}]`, verdict: wordOf(shown.verdict), finding: shown.findings[0], columns: [...(specification ? ["specification"] : []), "relation", ...names], lines };
 }
 
 function cellsOf(row: Row, number: number, shown: Relations) {
@@ -434,7 +436,7 @@ function paintChoices(): void {
   const options = choices.map(({ name, check, mesh, state, stale }, index) => {
     const option = document.createElement("option");
     option.value = String(index);
-    option.textContent = `${name} [${meshOf({ mesh })}] ${state}${stale ? ", out of date" : ""}`;
+    option.textContent = `${name} [${meshOf({ mesh })}] ${wordOf(state)}${stale ? ", out of date" : ""}`;
     option.selected = check === relations?.check && JSON.stringify(mesh) === JSON.stringify(relations.mesh);
     return option;
   });

@@ -123,7 +123,7 @@ export function decoder(count: number, ranks: number, brokenLayer: number): Whol
     }
   }
   const finding = { rule: "missing-reduction", headline: "'y' is a partial sum over axis 'tp' and is used as if it were whole", needed: "y: Replicate", found: "y: Partial(sum) over tp", fixes: [], location: at("model.py", 40 + LAYER.length - 2, 8, 24), row: start };
-  const relations = { check: "model.py::decoder", mesh: { tp: ranks }, verdict: "broken", version: 1, stale: false, picture: `decoder ${count}`, ranks: [all], columns: ranks > 2 ? [0] : all };
+  const relations = { check: "model.py::decoder", mesh: { tp: ranks }, verdict: "broken" as const, version: 1, stale: false, picture: `decoder ${count}`, ranks: [all], columns: ranks > 2 ? [0] : all };
   return { rows, relations: { ...relations, total: rows.length, groups: groupsOf(rows), breaks: [start, start + 1], start, findings: [finding], files: ["file:///workspace/model.py"] } };
 }
 

@@ -12,7 +12,7 @@ from graphguard.relations.algebra import Unsupported
 from graphguard.relations.functions.piecewise import equal, scaled_value
 from graphguard.relations.prove.narrow import equal_where_thin
 from graphguard.relations.prove.normal_form import NormalForm
-from graphguard.relations.prove.points import equal_at_points
+from graphguard.relations.prove.points import differ_on_numbers, equal_at_points
 from graphguard.relations.relation import Concat, Expression, Held, Same, Sum
 from graphguard.relations.terms.kernels import Number, Ref
 from graphguard.relations.terms.values import NormalValue
@@ -132,7 +132,9 @@ class Layouts:
                 return True
         except Unsupported:
             return False
-        return universe.expand > 1 and (equal_where_thin(universe, a, b) or equal_at_points(universe, a, b))
+        if universe.expand <= 1 or differ_on_numbers(universe, a, b):
+            return False
+        return equal_where_thin(universe, a, b) or equal_at_points(universe, a, b)
 
     def find(
         self, target: NormalValue, held: Mapping[int, NormalValue], scaled: bool = False

@@ -3,7 +3,7 @@
 The normal form keeps tensors whole.  Where two programs cut the same elements apart differently (positions kept by a known mask, rows put
 together in another order, a short recurrence), no whole form is shared, but each element is still one and the same sum of products of elements of the
 leaves.  Here references are followed to single coordinates: what a kernel denotes there is written down by its definition (see docs/engine.md), so two
-values whose difference has no terms anywhere are equal.  It takes time that grows with the elements, so random numbers are asked first.
+values whose difference has no terms anywhere are equal.  It takes time that grows with the elements, so random numbers are asked before (``differ_on_numbers``).
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ _WINDOW: Final = 1024  # summands that are written out
 _TERMS: Final = 1024  # of one element
 _STEPS: Final = 400_000  # constructions for one comparison
 _DRAWN: Final = 1 << 16
+_KEPT: Final = 1 << 23  # numbers of a draw
 _DRAWS: Final = 4  # what integers choose may be the same for some of them
 _SPREAD: Final = 64  # integers that are drawn of a range
 _ROUNDING: Final = 1e-6
@@ -64,7 +65,7 @@ _PLAIN: Final[dict[str, Callable[..., int | Fraction]]] = {
 
 def equal_at_points(universe: Universe, a: NormalValue, b: NormalValue) -> bool:
     """Whether two values are equal at every element; False where that cannot be shown within the budget."""
-    if a.shape != b.shape or a.kind != b.kind or prod(a.shape) > _ELEMENTS:
+    if a.shape != b.shape or a.kind != b.kind or prod(a.shape) > _ELEMENTS or differ_on_numbers(universe, a, b):
         return False
     try:
         rest = difference(universe, a, b)
@@ -77,12 +78,26 @@ def equal_at_points(universe: Universe, a: NormalValue, b: NormalValue) -> bool:
     return bool(known)
 
 
+def differ_on_numbers(universe: Universe, a: NormalValue, b: NormalValue) -> bool:
+    """Whether random numbers tell two values apart, so that no proof of their equality need be looked for; False where they cannot be asked."""
+    if a.shape != b.shape or a.kind != b.kind or prod(a.shape) > _DRAWN:
+        return False
+    with np.errstate(all="ignore"):
+        for draw in range(_DRAWS):
+            drawn = _drawn(universe, draw)
+            first, second = drawn.numbers(a), drawn.numbers(b)
+            if first is None or second is None:
+                continue
+            size = np.maximum(1, np.maximum(np.abs(first), np.abs(second)))
+            if (np.abs(first - second) > _ROUNDING * size).any():
+                return True
+    return False
+
+
 def _vanishes(universe: Universe, rest: NormalValue) -> bool:
     elements = _Elements(universe)
     try:
-        return _small_on_numbers(universe, rest) and all(
-            elements.vanishes(terms, extents_of(box)) for box, terms in rest.pieces
-        )
+        return all(elements.vanishes(terms, extents_of(box)) for box, terms in rest.pieces)
     except Unsupported:
         return False
 
@@ -295,15 +310,13 @@ def _scaled(number: Number, terms: Terms) -> Terms:
 # -- the question to numbers
 
 
-def _small_on_numbers(universe: Universe, rest: NormalValue) -> bool:
-    """Whether a difference is nothing but rounding for random leaves; functions without meaning get one."""
-    with np.errstate(all="ignore"):
-        try:
-            return not any(
-                bool((np.abs(_Drawn(universe, draw).value(rest)) > _ROUNDING).any()) for draw in range(_DRAWS)
-            )
-        except (Unsupported, AssertionError):
-            return True  # numbers cannot say: the elements will
+def _drawn(universe: Universe, draw: int) -> _Drawn:
+    """The numbers of a draw, with what was computed from them before; begun anew where that is much."""
+    key = ("drawn", draw)
+    found: _Drawn | None = universe.cases.get(key)
+    if found is None or found.size() > _KEPT:
+        found = universe.cases[key] = _Drawn(universe, draw)
+    return found
 
 
 class _Drawn(Denotation):
@@ -312,6 +325,25 @@ class _Drawn(Denotation):
     def __init__(self, universe: Universe, draw: int) -> None:
         super().__init__({}, _invented, {kernel.id: data for kernel, data in universe.tables})
         self._draw = draw
+        self._numbers: dict[Hashable, Any] = {}
+
+    def numbers(self, value: NormalValue) -> Any:
+        """The elements of a value; None where they cannot be had."""
+        key = value.key()
+        if key not in self._numbers:
+            try:
+                self._numbers[key] = self.value(value)
+            except (Unsupported, AssertionError):
+                self._numbers[key] = None
+        return self._numbers[key]
+
+    def _scale(self, kernel: Kernel) -> float:
+        """Every other draw is small, as weights are, so that sums over a dim stay near one and their exponentials finite."""
+        return 1.0 if self._draw % 2 else max(kernel.shape, default=1) ** 0.5
+
+    def size(self) -> int:
+        """How many numbers are kept."""
+        return sum(array.size for kept in (self.memo, self._numbers) for array in kept.values() if array is not None)
 
     def _table(self, kernel: Kernel) -> Any:
         if kernel.id not in self.tables:
@@ -325,7 +357,7 @@ class _Drawn(Denotation):
                 **self.tables,
                 kernel.id: draw.integers(start, min(high, start + _SPREAD), kernel.shape)
                 if whole
-                else draw.uniform(0.5, 1.5, kernel.shape),
+                else draw.uniform(0.5, 1.5, kernel.shape) / self._scale(kernel),
             }
         return super()._table(kernel)
 

@@ -24,6 +24,7 @@ _LARGEST: Final = (
 )  # elements of a factor or of a product before it is summed: more than these would take gigabytes
 _WHOLE: Final = 1 << 30
 _AXES: Final = 32  # dims of an array that NumPy broadcasts
+_WORK: Final = 1 << 27  # products of two numbers in one sum: half a second
 _WRITTEN: Final = 1 << 12  # elements of a product that are written down before they are summed
 _FUNCTIONS: Final[dict[str, Callable[[Array], Array]]] = {
     "exp": np.exp,
@@ -196,7 +197,15 @@ class Denotation:
         ]
         axes = tuple(range(rank, rank + bound))
         full = np.broadcast_shapes(*(np.shape(label) for label in labels)) if labels else ()
-        if math.prod(max(size, 1) for size in full) > _LARGEST:  # an empty dim may come last in the product
+        volume = math.prod(max(size, 1) for size in full)  # an empty dim may come last in the product
+        if (
+            kernel.kind == "product"
+            and axes
+            and volume > _WRITTEN
+            and all(np.isfinite(part).all() for _, part in parts)
+        ):
+            return _contracted(parts, full, axes)
+        if volume > _LARGEST:
             raise Unsupported("a sum of too many elements to write down")
         if kernel.kind == "product":
             return self._product(kernel, parts, full, axes)
@@ -232,8 +241,6 @@ class Denotation:
     def _product(
         self, kernel: Kernel, parts: list[tuple[Any, Array]], full: tuple[int, ...], axes: tuple[int, ...]
     ) -> Array:
-        if axes and math.prod(full) > _WRITTEN and all(np.isfinite(part).all() for _, part in parts):
-            return _contracted(parts, full, axes)
         out: Array = np.ones(())
         nothing = np.zeros((), dtype=bool)
         with np.errstate(invalid="ignore"):  # minus infinity times a mask that is 0 is 0
@@ -289,7 +296,7 @@ def _unit(numbers: Iterable[Number]) -> int:
 
 
 def _contracted(parts: list[tuple[Any, Array]], full: tuple[int, ...], axes: tuple[int, ...]) -> Array:
-    """A sum over axes of a product of powers, without writing the product down."""
+    """A sum over axes of a product of powers, factor by factor, without writing the product down."""
     operands: list[Any] = []
     seen: set[int] = set()
     for power, part in parts:
@@ -299,10 +306,25 @@ def _contracted(parts: list[tuple[Any, Array]], full: tuple[int, ...], axes: tup
         operands += [array.reshape([full[dim] for dim in dims]), dims]
         seen.update(dims)
     kept = [dim for dim in range(len(full)) if dim not in axes]
-    total = np.einsum(*operands, [dim for dim in kept if dim in seen], optimize="greedy")
+    out = [dim for dim in kept if dim in seen]
+    path = np.einsum_path(*operands, out, optimize=("greedy", _LARGEST))[0]
+    if _multiplied(path[1:], [set(dims) for dims in operands[1::2]], set(out), full) > _WORK:
+        raise Unsupported("a sum of too many elements to write down")
+    total = np.einsum(*operands, out, optimize=path)
     total = total * math.prod(full[dim] for dim in axes if dim not in seen)
     spread = np.reshape(total, [full[dim] if dim in seen else 1 for dim in kept])
     return np.broadcast_to(spread, [full[dim] for dim in kept])
+
+
+def _multiplied(path: Iterable[tuple[int, ...]], operands: list[set[int]], out: set[int], full: tuple[int, ...]) -> int:
+    """How many numbers are multiplied where operands, of these dims, are taken together as a path says."""
+    work = 0
+    for step in path:
+        taken = set().union(*(operands[place] for place in step))
+        work += math.prod(full[dim] for dim in taken)
+        operands = [dims for place, dims in enumerate(operands) if place not in step]
+        operands.append(taken & out.union(*operands))
+    return work
 
 
 def is_known(value: NormalValue) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from graphguard.relations.functions.piecewise import equal
 from graphguard.relations.prove.normal_form import NormalForm
-from graphguard.relations.prove.points import equal_at_points
+from graphguard.relations.prove.points import differ_on_numbers, equal_at_points
 from graphguard.relations.terms.kernels import Universe
 from graphguard.relations.terms.values import NormalValue
 
@@ -81,6 +81,22 @@ def test_integers_of_any_range_are_drawn(a: NormalForm, low: int | None, high: i
     x = a.apply("gelu", (), [a.number(i, "float")], "float")
     assert equal_at_points(a.universe, a.flip(a.flip(x, 0), 0), x)
     assert not equal_at_points(a.universe, x, a.scale(x, Fraction(2)))
+
+
+def test_numbers_tell_large_values_apart_whose_exponentials_are_far_off(a: NormalForm) -> None:
+    """A softmax over scores of five products, as attention's: written down at once, the sums behind it have 64^5 summands, and numbers near one overflow."""
+    factors = [a.leaf(name, (64, 64), "float") for name in "abcde"]
+
+    def attention(*order: int) -> NormalValue:
+        score = factors[order[0]]
+        for place in order[1:]:
+            score = a.contract([(score, "ij"), (factors[place], "jk")], "ik")
+        weight = a.apply("exp", (), [score], "float")
+        return a.contract([(weight, "ij"), (a.power(a.sum(weight, [1]), Fraction(-1)), "i")], "ij")
+
+    right, other = attention(0, 1, 2, 3, 4), attention(0, 1, 2, 4, 3)
+    assert differ_on_numbers(a.universe, right, other)
+    assert not differ_on_numbers(a.universe, right, a.scale(a.scale(right, Fraction(3)), Fraction(1, 3)))
 
 
 @pytest.mark.parametrize("power", [-1, -2])

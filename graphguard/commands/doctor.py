@@ -20,7 +20,7 @@ from graphguard.report.layout import page_for
 from graphguard.trace import OLDEST_TORCH, release
 
 OLDEST_PYTHON = (3, 11)
-TESTED_TORCH = ("2.13",)
+TESTED_TORCH = ("2.13", "2.14")
 
 
 @dataclass(frozen=True, slots=True)

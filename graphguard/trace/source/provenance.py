@@ -18,6 +18,7 @@ from typing import Any, TypeAlias, TypeVar
 import torch
 
 from graphguard.ir.spans import Frame, Span
+from graphguard.trace.source.sources import is_standard
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 RawStack: TypeAlias = tuple[int, ...]
@@ -25,8 +26,6 @@ RawStack: TypeAlias = tuple[int, ...]
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
-_PLUMBING = ("contextlib.py", "functools.py", "typing_extensions.py", "threading.py")
-_STANDARD = os.path.dirname(os.__file__) + os.sep
 
 
 # What ``id`` gives in another order, without the audit event that costs ten times as much where anybody hears it.
@@ -50,7 +49,7 @@ _met: dict[int, _Code] = {}
 
 
 def is_shown(code: CodeType) -> bool:
-    """Whether a frame of this code is told to users: all but PyTorch's, ours, and the standard library's plumbing."""
+    """Whether a frame of this code is told to users: all but PyTorch's, ours, and the standard library's."""
     return _of(code).is_shown
 
 
@@ -68,8 +67,7 @@ def _is_shown(code: CodeType) -> bool:
         return False
     if file.startswith("<"):
         return not file.startswith("<frozen") and bool(linecache.getlines(file))
-    name = os.path.basename(file)
-    return not (name in _PLUMBING and (file.startswith(_STANDARD) or name == "typing_extensions.py"))
+    return not (is_standard(file) or os.path.basename(file) == "typing_extensions.py")
 
 
 def outermost(function: _Function) -> _Function:

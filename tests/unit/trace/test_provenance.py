@@ -40,6 +40,19 @@ def test_the_same_function_in_two_files_is_two_functions(tmp_path: Path) -> None
     assert files == [str(tmp_path / "model.py")] * 2 + [str(tmp_path / "model_parallel.py")] * 2
 
 
+def test_no_frame_of_the_standard_library_is_told(tmp_path: Path) -> None:
+    """Whatever its files are called: ``warnings.deprecated``, in which PyTorch wraps collectives, has moved to another one."""
+    (tmp_path / "model.py").write_text(
+        "import copy\nimport torch\n\n\nclass Model:\n    def __copy__(self):\n        return torch.sin(self.x)\n\n\n"
+        "def copied(x):\n    model = Model()\n    model.x = x\n    return copy.copy(model)\n"
+    )
+    model = imported(tmp_path / "model.py")
+    graph = record(lambda x: model.copied(x), [torch.ones(2)]).graph
+    assert graph is not None
+    told = [(Path(frame.span.file).name, frame.span.line) for frame in graph.stack_of(graph.nodes[0].stack)]
+    assert told[:2] == [("model.py", 7), ("model.py", 13)]
+
+
 def test_a_copy_of_a_hidden_function_is_shown(tmp_path: Path) -> None:
     """People copy functions out of PyTorch, with what stands above them, into a file of their own."""
     original = torch.nn.functional.softsign

@@ -69,7 +69,7 @@ def test_a_language_server_that_is_not_installed():
         (None, False, "not installed for the worker: install it there, or set python in [tool.graphguard]"),
         ("2.9.1+cu128", False, "2.9.1+cu128: GraphGuard needs 2.10 or newer"),
         ("2.13.0+cpu", True, "2.13.0+cpu"),
-        ("2.15.0", None, "2.15.0; GraphGuard was tested with 2.13"),
+        ("2.15.0", None, "2.15.0; GraphGuard was tested with 2.13, 2.14"),
     ],
 )
 def test_releases_of_torch(torch, ok, says):

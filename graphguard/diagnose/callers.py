@@ -19,7 +19,7 @@ _MOVES = operators(lambda op: bool(op.moves))
 def told_at_caller(
     capture: Capture, alignment: Alignment, broken: Sequence[str], finding: Finding, repair: Repair, sources: Sources
 ) -> Finding:
-    """The finding at the innermost place through which no call goes that does the same and that no broken promise rests on."""
+    """The finding at the innermost place through which no call goes that does the same, with as many tensors, and that no broken promise rests on."""
     site, span = repair.hypothesis.site, finding.span
     rank = min(site.position)
     graph = capture.ranks[rank]
@@ -30,8 +30,8 @@ def told_at_caller(
     spoiled = reached(capture, alignment, tuple(broken))
     others: set[Span] = set()
     for index, node in enumerate(graph.nodes):
-        alike = node.op == site.node.op and node.phase == site.node.phase
-        if alike and alignment.number[rank, index] not in spoiled:
+        same = node.op == site.node.op and node.phase == site.node.phase
+        if same and len(node.reads) == len(site.node.reads) and alignment.number[rank, index] not in spoiled:
             spans = [frame.span for frame in sources.forward_frames(graph, node)]
             others.update(spans if spans != frames else ())  # of the same call, it says nothing of others
     outer = frames[frames.index(span) :]

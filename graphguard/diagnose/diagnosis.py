@@ -208,14 +208,16 @@ def _without_repair(found: Search, place: Localised, sources: Sources, numbers: 
     told = unsent_finding(found, sources) or unchanged_finding(found, sources)
     if told is not None:
         return [told]
-    last, is_vague = unexplained(found, sources, numbers)
-    if not is_vague:
-        return [last]
+    last = unexplained(found, sources, numbers)
+    if not (last.is_vague or last.is_unread):
+        return [last.finding]
     if found.repairs:
         place = Localised(found.capture, found.proof, found.alignment, found.left, sources)
+    if last.is_unread:
+        return place.findings() if place.computes_wrongly() else [last.finding]
     if not place.explains_all(found.left) and (other := reread(found, sources)) is not None:
         return [repaired(found.capture, other, sources)]
-    return place.findings() or [_of_another_shape(last, numbers)]
+    return place.findings() or [_of_another_shape(last.finding, numbers)]
 
 
 def _of_another_shape(finding: Finding, numbers: Confirmation) -> Finding:

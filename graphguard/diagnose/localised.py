@@ -79,6 +79,11 @@ class Localised:
         first = self._first(broken)
         return first is not None and STRENGTH[first.evidence] <= STRENGTH["factor"]
 
+    def computes_wrongly(self) -> bool:
+        """Whether the first culprit is a step that computes the wrong thing of right operands, or is handed the wrong ones: what is wrong is more than a sum that is missing."""
+        first = next((mend for mend, _ in self.culprits()), None)
+        return first is not None and first.evidence in ("operator", "handed", "step")
+
     def explains_all_at_one_line(self, broken: Sequence[str]) -> bool:
         """Whether one culprit explains all that is broken, by its own operands or by what one line makes of right ones."""
         first = self._first(broken)

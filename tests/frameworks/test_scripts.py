@@ -136,9 +136,15 @@ def ours(name: str, file: str, mistake: Mistake | None, *needs: str) -> Case:
 
 CASES += [
     ours(
-        "transformers-trainer",
+        "transformers-trainer-loader-not-prepared",
         "trainer.py",
-        None,
+        Mistake(
+            "trainer.py",
+            "train_dataset=Texts(32))",
+            "train_dataset=Texts(32))\n    trainer.get_train_dataloader = lambda: torch.utils.data.DataLoader(trainer.train_dataset, 2, collate_fn=trainer.data_collator)",
+            "wrong-shard",
+            "trainer.get_train_dataloader = lambda: torch.utils.data.DataLoader(",
+        ),
         "transformers",
         "accelerate",
     ),

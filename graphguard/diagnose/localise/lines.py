@@ -125,13 +125,13 @@ class Lines:
         return False
 
     def _blamed(self, mend: Mend, site: Site) -> Span | None:
-        """The innermost place through which no other call goes that does the same and is right."""
+        """The innermost place through which no other call goes that does the same, with as many tensors, and is right."""
         frames, graph = self.frames(site), self._graph(site)
         mended = {each.index for each in mend.tried.sites}
         others: list[list[Span]] = []
         for index, node in enumerate(graph.nodes):
-            alike = node.op == site.node.op and node.phase == site.node.phase and index not in mended
-            if alike and len(node.outs) > site.slot:
+            same = node.op == site.node.op and node.phase == site.node.phase and index not in mended
+            if same and len(node.reads) == len(site.node.reads) and len(node.outs) > site.slot:
                 number = self.search.sites.owner.get((site.rank, node.outs[site.slot]))
                 if number is None or self.search.sites[number].is_right or not self.search.sites[number].live:
                     others.append(self.frames(site, replace(node)))

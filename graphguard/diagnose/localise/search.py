@@ -20,6 +20,7 @@ from graphguard.ir.graph import COLLECTIVES
 from graphguard.ops import REDUCTIONS, aten, gg, operators
 from graphguard.refine.proving.proof import Proof
 from graphguard.relations.numbers import Array
+from graphguard.repair.backward.stopped import results_among
 from graphguard.repair.graph.alignment import Alignment
 
 _CULPRITS: Final = 3
@@ -47,6 +48,7 @@ class Search:
     interventions: Interventions
     reach: Reach
     calls: Calls
+    results: frozenset[str]
     loose: bool = False
     outputs: set[tuple[int, Var]] = field(default_factory=set)
     _found: bool = False
@@ -71,6 +73,7 @@ class Search:
             Interventions(sites, layouts),
             Reach(numbers, layouts),
             Calls(sites, layouts),
+            frozenset(results_among(capture, broken)),
         )
         made._expect(numbers.failing)
         return made
@@ -246,7 +249,7 @@ class Search:
             if values is None or not (values or forced):
                 return frozenset()  # it does not fit, or replaces nothing
             forced.append(values)
-        results = [promise for promise in left if not promise.name.startswith("grad(")]
+        results = [promise for promise in left if promise.name in self.results]
         if results and len(results) < len(left) and not self.numbers.mended(forced, results, self.loose):
             return frozenset()  # gradients are computed of results, and cost more
         return self.numbers.mended(forced, left, self.loose)
@@ -307,7 +310,7 @@ class Search:
 
     def _best(self, mends: Sequence[Mend], left: Sequence[Promise]) -> Mend | None:
         """The widest, then the best evidence, then the earliest; results before gradients, which are computed of them."""
-        values = {promise.name for promise in left if not promise.name.startswith("grad(")}
+        values = self.results.intersection(promise.name for promise in left)
         kept = [mend for mend in mends if mend.mended & values] or list(mends)
         if not kept:
             return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from graphguard.ir import Capture, Graph, Node, Span, Var
 from graphguard.refine.outcome import SPECIFICATION, Location
@@ -49,6 +49,11 @@ def stopped_gradient(capture: Capture, proof: Proof, alignment: Alignment) -> tu
 def _short(capture: Capture, spec: Graph, node: Node, proof: Proof) -> Location | None:
     """The ranks' forward call whose gradient a backward call of the specification is, where they differentiate it less."""
     return next((each for each in _forward(capture, spec, node, proof) if _is_short(capture, spec, node, each)), None)
+
+
+def results_among(capture: Capture, promises: Iterable[str]) -> tuple[str, ...]:
+    """Those promises that are no gradients, whatever the program calls them: a wrong result spoils the gradients that are computed of it."""
+    return tuple(name for name in promises if not (name.startswith("grad(") or is_gradient(capture, name)))
 
 
 def is_gradient(capture: Capture, promise: str) -> bool:

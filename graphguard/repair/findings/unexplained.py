@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from graphguard.confirm.confirmation import Confirmation
@@ -32,8 +32,20 @@ _VAGUE = frozenset({"wrong-relation", "wrong-shard", "wrong-scale"})
 _LOST = frozenset({STOPPED, UNREAD, NOT_PASSED_ON, CUT_GATHER, SWITCHED})
 
 
-def unexplained(found: Search, sources: Sources, numbers: Confirmation) -> tuple[Finding, bool]:
-    """Broken, but no edit that we know of mends it: both frontiers, and the factor where numbers show one; and whether that is vague: no more than where the programs part."""
+@dataclass(frozen=True, slots=True)
+class Unexplained:
+    """What is told where no edit that we know of mends what is broken.
+
+    ``is_vague`` says that it is no more than where the programs part, ``is_unread`` that it is a gradient which nothing reads: a program that reads the wrong one leaves one unread as well.
+    """
+
+    finding: Finding
+    is_vague: bool
+    is_unread: bool
+
+
+def unexplained(found: Search, sources: Sources, numbers: Confirmation) -> Unexplained:
+    """Broken, but no edit that we know of mends it: both frontiers, and the factor where numbers show one."""
     capture = found.capture
     outcome = found.proof.outcome
     promise = next(promise for promise in outcome.promises if promise.name in found.left)
@@ -88,7 +100,7 @@ def unexplained(found: Search, sources: Sources, numbers: Confirmation) -> tuple
         related=tuple(related),
         written_out=suspected.reason in _LOST,  # what an edit makes of a gradient is not known from the graphs
     )
-    return finding, vague
+    return Unexplained(finding, vague, suspected.reason == UNREAD)
 
 
 def _is_read(capture: Capture, suspected: Suspect) -> bool:

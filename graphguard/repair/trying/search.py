@@ -11,6 +11,7 @@ from graphguard.refine.evaluation.exposed import is_unmeant
 from graphguard.refine.outcome import SPECIFICATION
 from graphguard.refine.proving.changes import reprove
 from graphguard.refine.proving.proof import Proof
+from graphguard.repair.backward.stopped import results_among
 from graphguard.repair.graph.alignment import Alignment
 from graphguard.repair.graph.neighbours import SCALING
 from graphguard.repair.graph.slices import SLICES, Site, backward_slice, reached
@@ -141,7 +142,7 @@ class _Round:
         A wrong result spoils the gradients behind it: while one is wrong, only what mends a result is looked for, where it rests on.
         """
         guesses = [guess for guess in self._guesses_at(sites) if not (self.stale and is_stale(guess))]
-        results = tuple(name for name in self.broken if not name.startswith("grad("))
+        results = results_among(self.trials.capture, self.broken)
         if results and len(results) < len(self.broken):
             resting = reached(self.trials.capture, self.trials.alignment, results)
             first = [guess for guess in guesses if guess.site.number in resting]
@@ -233,4 +234,4 @@ def _questions(
 
 def _weight(repair: Repair) -> tuple[int, int]:
     """How much a repair mends, results before gradients: a wrong result spoils the gradients behind it, too."""
-    return sum(not name.startswith("grad(") for name in repair.mends), len(repair.mends)
+    return len(results_among(repair.before, repair.mends)), len(repair.mends)

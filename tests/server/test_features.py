@@ -161,7 +161,9 @@ async def test_hints_keep_still_while_a_text_is_checked_anew(workspace: Path, lo
         hints = await editor.client.text_document_inlay_hint_async(types.InlayHintParams(document(uri), whole))
         assert [(hint.position, hint.label) for hint in hints or []] == [(types.Position(6, 5), ": sum(h@0, h@1)")]
         assert "(from before the last edit)" in str((hints or [])[0].tooltip)
-        assert [hint.data for hint in [*(fresh or []), *(hints or [])]] == [{"stale": stale} for stale in (False, False, True)]
+        assert [hint.data for hint in [*(fresh or []), *(hints or [])]] == [
+            {"stale": stale} for stale in (False, False, True)
+        ]
         tokens = await editor.client.text_document_semantic_tokens_full_async(types.SemanticTokensParams(document(uri)))
         assert tokens is not None
         assert list(tokens.data) == [6, 4, 1, 0, 4]

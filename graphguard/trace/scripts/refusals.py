@@ -11,7 +11,6 @@ import io
 import multiprocessing.process
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -126,7 +125,6 @@ class Scratch:
             self._reading(name)
         for name in ("chmod", "utime", "truncate", "chown", "lchown"):
             self._changing(name)
-        shutil._use_fd_functions = False  # type: ignore[attr-defined]  # noqa: SLF001 - else it removes folders by names without their paths
         for name in ("mkdir", "remove", "unlink", "rmdir"):
             self._making(name)
         for name in ("rename", "replace", "link", "symlink"):
@@ -148,6 +146,7 @@ class Scratch:
             return opening(file, mode, *args, **kwargs)
 
         def os_open(path: Any, flags: int, *args: Any, **kwargs: Any) -> Any:
+            path = _whole(path, kwargs)
             writes = flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
             return low(self.target(path) if writes else self.source(path), flags, *args, **kwargs)
 
@@ -159,6 +158,7 @@ class Scratch:
 
         @functools.wraps(usual)
         def read(path: Any = ".", *args: Any, **kwargs: Any) -> Any:
+            path = _whole(path, kwargs)
             return usual(self.source(path) if isinstance(path, str | bytes | os.PathLike) else path, *args, **kwargs)
 
         setattr(os, name, read)
@@ -168,6 +168,7 @@ class Scratch:
 
         @functools.wraps(usual)
         def change(path: Any, *args: Any, **kwargs: Any) -> Any:
+            path = _whole(path, kwargs)
             return usual(self.target(path) if isinstance(path, str | bytes | os.PathLike) else path, *args, **kwargs)
 
         setattr(os, name, change)
@@ -177,6 +178,7 @@ class Scratch:
 
         @functools.wraps(usual)
         def make(path: Any, *args: Any, **kwargs: Any) -> Any:
+            path = _whole(path, kwargs)
             if name == "mkdir" and os.path.isdir(path):
                 raise FileExistsError(17, "File exists", os.fspath(path))
             if name != "mkdir" and self.source(path) == os.fspath(path) and self._is_kept(path):
@@ -227,6 +229,12 @@ class Scratch:
     def files(self) -> list[str]:
         """What was written, as the script named it."""
         return [path[len(self.folder) :] for path in self.written if _is_file(path)]
+
+
+def _whole(path: Any, options: dict[str, Any]) -> Any:
+    """A path with the folder that it is relative to, which may be given as an open file: ``dir_fd`` is taken out of the options."""
+    folder = options.pop("dir_fd", None)
+    return path if folder is None else os.path.join(os.readlink(f"/proc/self/fd/{folder}"), os.fsdecode(path))
 
 
 _stat, _mkdir, _open, _close, _read, _write = os.stat, os.mkdir, os.open, os.close, os.read, os.write

@@ -4,6 +4,8 @@ Source: https://github.com/huggingface/picotron/pull/5
 Rule: gradient-not-reduced, missing-reduction
 """
 
+from itertools import pairwise
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -162,7 +164,7 @@ def train_step(pgm):
 
 @gg.check(mesh={"dp": 2, "pp": 3})
 def check(mesh):
-    weights = tuple(gg.tensor(*widths) for widths in zip(WIDTHS[:-1], WIDTHS[1:], strict=True))
+    weights = tuple(gg.tensor(*widths) for widths in pairwise(WIDTHS))
     batch = (gg.tensor(MICRO_BATCHES, SAMPLES, WIDTHS[0]), gg.tensor(MICRO_BATCHES, SAMPLES, WIDTHS[-1]))
     samples = ({}, {}, {}, {"dp": Shard(1)}, {"dp": Shard(1)})
     impl = train_step(ProcessGroupManager(mesh))

@@ -93,7 +93,7 @@ class SparseMoE(nn.Module):
     def forward(self, x, topk_weights):
         out = torch.zeros_like(x)
         for one in range(EXPERTS):
-            weight = (topk_weights * (TOPK_IDS == one)).sum(-1, keepdim=True)
+            weight = (topk_weights * (one == TOPK_IDS)).sum(-1, keepdim=True)
             out = out + weight * expert(x, self.w13[one], self.w2[one])
         return out
 

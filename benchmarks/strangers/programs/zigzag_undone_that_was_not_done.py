@@ -5,6 +5,7 @@ Rule: wrong-relation, wrong-shard
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 import torch.distributed as dist
@@ -25,7 +26,7 @@ class Args:
 
 
 def documents(cu_seqlens):
-    return list(zip(cu_seqlens[:-1], cu_seqlens[1:]))
+    return list(pairwise(cu_seqlens))
 
 
 class HFAttention(nn.Module):

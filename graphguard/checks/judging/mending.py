@@ -7,7 +7,8 @@ from collections.abc import Generator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from graphguard.checks.judging.coincidence import by_chance, told_elsewhere
+from graphguard.checks.judging.bounded import bounded
+from graphguard.checks.judging.coincidence import Chance, by_chance, told_elsewhere
 from graphguard.checks.judging.mends import Broken, mends
 from graphguard.checks.judging.meshes import meshes_to_try
 from graphguard.checks.judging.nearby import mended_nearby
@@ -24,6 +25,7 @@ FIXES_PER_FINDING = 3
 CANDIDATES_PER_FINDING = 8
 ALTERNATIVES_PER_FINDING = 2  # candidates that are still tried once a fix is proved, less those that were in vain before it: each is traced and proved anew
 CANDIDATES_OF_SCRIPT = 3  # of a finding in a script, which is recorded again from its imports on for each
+_GIVEN_UP = "note: the search for a fix was given up: edited programs take long to record or to prove"
 
 
 class Proved(NamedTuple):
@@ -57,7 +59,9 @@ def repaired(broken: Broken, findings: list[Finding], judge: Judge | None = None
         retold = None
         if (elsewhere is not None or not fixes) and not before and judge is not None:
             for place in [elsewhere] if elsewhere is not None else _other_meshes(broken):
-                retold = retold or (yield from told_elsewhere(broken, finding, place, judge))
+                retold = retold or (
+                    yield from bounded(told_elsewhere(broken, finding, place, judge), broken.allowed, None)
+                )
         if retold is None and not fixes and judge is not None:
             near = yield from mended_nearby(broken, index, finding, before)
             fixes, left, headline = near.fixes, near.left, near.message
@@ -73,6 +77,8 @@ def repaired(broken: Broken, findings: list[Finding], judge: Judge | None = None
             explained |= broken.spoiled - tried.left
             diagnostic = with_tried(diagnostic, tried)
         note = _on_its_mesh(elsewhere) if fixes else ""
+        if broken.allowed.spent and not fixes and retold is None:
+            diagnostic = replace(diagnostic, message=f"{diagnostic.message}\n{_GIVEN_UP}")
         told.append((finding, diagnostic, [] if retold is not None else fixes, note))
     labelled = [
         (finding, _labelled(finding, diagnostic, fixes, note, broken.spoiled))
@@ -163,11 +169,11 @@ def proved_fixes(
         if proved and tries <= 0:
             break
         tries -= 1
-        mended = yield from mends(broken, finding, row["texts"])
+        mended = yield from bounded(mends(broken, finding, row["texts"]), broken.allowed, None)
         if mended is None:
             continue
         key, failing = mended
-        chance = yield from by_chance(broken, finding, row)
+        chance = yield from bounded(by_chance(broken, finding, row), broken.allowed, Chance(None))
         if chance is not None and chance.certain and chance.elsewhere is not None:
             elsewhere = elsewhere or chance.elsewhere
             continue

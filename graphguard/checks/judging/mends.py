@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from graphguard.checks.judging.bounded import Allowance
 from graphguard.checks.judging.requests import CROSS_CHECK, Captured, CheckRequest, Step, as_proved, capture, confirming
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir.plain import from_plain
@@ -16,7 +17,10 @@ from graphguard.report.diagnostics import Diagnostic, Report
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A check that is broken: its report, the diagnostics of its findings one by one, the promises that are not proved, those of them that numbers refuted, and what the others were proved to be."""
+    """A check that is broken: its report, the diagnostics of its findings one by one, the promises that are not proved, those of them that numbers refuted, and what the others were proved to be.
+
+    ``allowed`` is what is left for proofs of edits of it, all findings together.
+    """
 
     request: CheckRequest
     report: Report
@@ -24,6 +28,7 @@ class Broken:
     spoiled: frozenset[str]
     refuted: frozenset[str]
     held: Mapping[str, str]
+    allowed: Allowance = field(default_factory=Allowance)
 
     @property
     def undecided(self) -> frozenset[str]:

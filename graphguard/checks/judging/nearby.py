@@ -6,7 +6,8 @@ from collections.abc import Generator
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from graphguard.checks.judging.coincidence import unless_right_elsewhere
+from graphguard.checks.judging.bounded import bounded
+from graphguard.checks.judging.coincidence import Chance, unless_right_elsewhere
 from graphguard.checks.judging.mends import Broken, mends
 from graphguard.checks.judging.requests import Step
 from graphguard.checks.judging.tried import Tried
@@ -40,14 +41,14 @@ def mended_nearby(
     message = broken.diagnostics[index].message
     tried: Tried | None = None
     for row in (yield from _rows(broken, index, before, forgotten)):
-        mended = yield from mends(broken, finding, row["texts"], hasty=True)
+        mended = yield from bounded(mends(broken, finding, row["texts"], hasty=True), broken.allowed, None)
         if mended is None:
             continue
         key, failing = mended
         if not (yield Step("prover", "same_question", {"proof": broken.report.proof, "other": key})):
             continue
         fix = replace(from_plain(Fix, row["fix"]), proved=True)
-        chance = yield from unless_right_elsewhere(broken, finding, row)
+        chance = yield from bounded(unless_right_elsewhere(broken, finding, row), broken.allowed, Chance(None))
         if chance is None:
             return Nearby([fix], failing, _told(row["headline"], fix, message, finding))
         if chance.elsewhere is None and tried is None:

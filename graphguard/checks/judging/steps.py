@@ -52,6 +52,8 @@ from graphguard.report.diagnostics import (
 from graphguard.report.registry import reported
 
 CONFIRM = 10 * SECOND
+LEAST = 10.0  # seconds that an edited program may take to be recorded, and so many
+TIMES = 10  # times those of the program itself
 # What no numbers are needed for: a job that hangs, that exchanges other memory than it shows, that reads what is not there yet or not there any more, whose ranks read other samples, or of which a rank returns another constant, or nothing.
 _BROKEN_AS_THEY_STAND = frozenset(("collective-mismatch", "missing-wait", "wrong-relation", "wrong-shard"))
 
@@ -166,9 +168,17 @@ def _judge(request: CheckRequest, captured: Captured, report: Report, *, retold:
     if request.fixes:
         told = (yield from told_apart(request, report, findings, diagnostics)) if is_long(request, report) else settled
         held = {each.name: each.found for each in outcome.promises if each.holds}
-        failed = Broken(request, report, told, frozenset(outcome.failing), frozenset(numbers.differing), held)
+        failed = Broken(
+            _hurried(request, captured), report, told, frozenset(outcome.failing), frozenset(numbers.differing), held
+        )
         report = yield from repaired(failed, findings, partial(_judge, retold=False) if retold else None)
     return (yield from _shown(request, report, findings))
+
+
+def _hurried(request: CheckRequest, captured: Captured) -> CheckRequest:
+    """The request for edited programs: one that takes many times as long to record as the program itself hangs."""
+    taken: float = sum(captured.summary.get("seconds", {}).values())
+    return replace(request, timeout=min(request.timeout, LEAST + TIMES * taken))
 
 
 def _proved(

@@ -26,6 +26,7 @@ from graphguard.confirm.confirmation import Confirmation
 from graphguard.diagnose.diagnosis import diagnose
 from graphguard.ir import Capture, Var, capture_from_json, capture_to_json
 from graphguard.ir.collection import set_aside, take_back, without_collection
+from graphguard.ir.fuel import burnt
 from graphguard.ir.ignored import without_ignored
 from graphguard.ir.likeness import same_question
 from graphguard.ir.plain import from_plain, to_plain
@@ -95,14 +96,14 @@ class Prover:
         return self._methods[method](**params)
 
     def prove(self, capture: bytes, ignored: bool = True, effort: Effort = "usual") -> dict[str, Any]:
-        """Try to prove a capture (JSON bytes): ``{"proof": key, "outcome": Outcome, "seconds", "cached", "calls", "evaluated", "exposed", "ignored"}``.
+        """Try to prove a capture (JSON bytes): ``{"proof": key, "outcome": Outcome, "seconds", "burnt", "cached", "calls", "evaluated", "exposed", "ignored"}``.
 
-        ``calls`` are those of both programs, ``evaluated`` those that no proof before this one answered for.  ``exposed`` is the capture that the
+        ``burnt`` is the fuel that it took, ``calls`` are those of both programs, ``evaluated`` those that no proof before this one answered for.  ``exposed`` is the capture that the
         proof is of, where that is another one than was given: arithmetic in a narrower type than the specification's is written as such in it.  ``ignored`` says whether some targets may be
         ignored ones; without it the claim is proved for the others alone.  An ``effort`` of ``patient`` gives a proof that was hurried more time, ``hasty``
         leaves out what seldom proves more; ``finish`` makes up for it.
         """
-        started = time.perf_counter()
+        started, before = time.perf_counter(), burnt()
         key = hashlib.sha256(capture).hexdigest()[:32]
         ways = {" without ignored targets": not ignored, f" {effort}": effort != "usual"}
         key += "".join(text for text, taken in ways.items() if taken)
@@ -122,6 +123,7 @@ class Prover:
             "proof": key,
             "outcome": to_plain(entry.proof.outcome),
             "seconds": seconds,
+            "burnt": burnt() - before,
             "cached": cached,
             "calls": entry.proof.calls,
             "evaluated": 0 if cached else entry.proof.evaluated,
@@ -130,14 +132,15 @@ class Prover:
         }
 
     def finish(self, proof: str) -> dict[str, Any]:
-        """What more time makes of a hasty proof: ``{"outcome": Outcome, "seconds"}``."""
-        started = time.perf_counter()
+        """What more time makes of a hasty proof: ``{"outcome": Outcome, "seconds", "burnt"}``."""
+        started, before = time.perf_counter(), burnt()
         entry = self._entries[proof]
         if not entry.finished:
             proved = finished(entry.proof, self._memo)
             INTERRUPTION.check()
             entry.proof, entry.finished = proved, True
-        return {"outcome": to_plain(entry.proof.outcome), "seconds": time.perf_counter() - started}
+        seconds = time.perf_counter() - started
+        return {"outcome": to_plain(entry.proof.outcome), "seconds": seconds, "burnt": burnt() - before}
 
     def audit(self, capture: bytes) -> dict[str, Any]:
         """What every step of a proof of a capture comes to when it is read again: an :class:`~graphguard.refine.evaluation.audits.Audited` as plain data.

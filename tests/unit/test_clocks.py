@@ -24,6 +24,7 @@ CLOCKS = re.compile(r"^\s*(?:import|from)\s+(?:time|timeit|datetime|signal|sched
 ASKED = {
     "checks/running/cluster.py": "no clock: which processes hear an interrupt",
     "checks/proving/prover.py": "how long a proof took, for the report",
+    "checks/judging/bounded.py": "whether a recording was one that hangs, of which few are waited for",
     "checks/judging/timed.py": "where the time went, for the report",
     "checks/running/verify.py": "when a recording began, which ends where it hangs",
 }

@@ -99,13 +99,13 @@ export class Pages implements vscode.TextDocumentContentProvider {
     return this.texts.get(uri.path) ?? "";
   }
 
-  /** Shows a page, named by its heading, as Markdown beside the editor; a page that is asked for from a page takes its place. */
+  /** Shows a page, named by its heading, as Markdown beside the editor, in the column where other pages are. */
   async show(content: string): Promise<void> {
     const title = /^#\s+(\S+)/.exec(content)?.[1] ?? "page";
     const uri = vscode.Uri.from({ scheme: Pages.scheme, path: `/${title}.md` });
     this.texts.set(uri.path, content);
-    const beside = vscode.window.tabGroups.activeTabGroup.viewColumn === vscode.ViewColumn.One;
-    await vscode.commands.executeCommand(beside ? "markdown.showPreviewToSide" : "markdown.showPreview", uri);
+    await vscode.commands.executeCommand("workbench.action.focusFirstEditorGroup");
+    await vscode.commands.executeCommand("markdown.showPreviewToSide", uri);
   }
 }
 

@@ -230,7 +230,7 @@ workspace's code, or a list of command words), `interpreters` (the same per fold
 `codeLens` (boolean), `fixes` (boolean), `docs` (base address of the rules' pages).
 
 `Diagnostic.data` is `{{rule, stale, checks: [{{id, mesh}}], fixes: number, searching: boolean}}`: `stale` diagnostics are from before the last edit;
-`searching` says that fixes are still being proved. `InlayHint.data` is `{stale}`: a hint from before the last edit, which a client may draw paler.
+`searching` says that fixes are still being proved. `InlayHint.data` is `{{stale}}`: a hint from before the last edit, which a client may draw paler.
 """
 
 

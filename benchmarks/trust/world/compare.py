@@ -32,6 +32,10 @@ class Judged:
     outcome: str
 
 
+# What takes a wait away: of all ranks, or of all but the one that still runs its line.
+_TAKES_A_WAIT = frozenset(("missing wait", "late wait", "line out", "line rank", "line swap"))
+
+
 def judged(program: Program, said: Said, truth: Truth) -> Judged:
     """A program with its outcome."""
     return Judged(program, said, truth, _outcome(program, said, truth))
@@ -60,9 +64,7 @@ def _outcome(program: Program, said: Said, truth: Truth) -> str:
 
 def _is_race(program: Program, said: Said) -> bool:
     """Whether memory is used that nobody waited for: a race even where no output comes of it, as in ``x - x``; programs that wait at once have none."""
-    return said.rule == "missing-wait" and not {"missing wait", "late wait", "line out", "line swap"}.isdisjoint(
-        program.kinds
-    )
+    return said.rule == "missing-wait" and not _TAKES_A_WAIT.isdisjoint(program.kinds)
 
 
 def _is_overlap(program: Program, said: Said) -> bool:

@@ -153,7 +153,8 @@ def test_verdict_against_truth(said: str, truth: Truth, outcome: str) -> None:
 def test_a_race_without_consequences() -> None:
     said = Said("broken", "missing-wait")
     assert judged(BASE, said, Truth("equal")).outcome == FALSE_BROKEN
-    assert judged(replace(BASE, kinds=("late wait",)), said, Truth("equal")).outcome == AGREE
+    for kind in ("late wait", "line rank"):
+        assert judged(replace(BASE, kinds=(kind,)), said, Truth("equal")).outcome == AGREE
     assert (
         judged(replace(BASE, kinds=("late wait",)), Said("broken", "wrong-relation"), Truth("equal")).outcome
         == FALSE_BROKEN

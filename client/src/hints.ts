@@ -4,13 +4,8 @@ import * as vscode from "vscode";
 /** A hint as the server sends it: ``data`` says that it is from before the last edit. */
 export type Hint = vscode.InlayHint & { readonly data?: { readonly stale?: boolean } };
 
-/** Divides hints by whether they are from before the last edit. */
-export function divided(hints: readonly Hint[]): { readonly fresh: Hint[]; readonly stale: Hint[] } {
-  return { fresh: hints.filter(({ data }) => data?.stale !== true), stale: hints.filter(({ data }) => data?.stale === true) };
-}
-
 /** What is drawn in a hint's place: its text, in the theme's colour of what is disabled. */
-export function drawn({ position, label, tooltip }: Hint): vscode.DecorationOptions {
+function drawn({ position, label, tooltip }: Hint): vscode.DecorationOptions {
   const contentText = typeof label === "string" ? label : label.map(({ value }) => value).join("");
   return {
     range: new vscode.Range(position, position),
@@ -27,11 +22,11 @@ export class StaleHints implements vscode.Disposable {
 
   /** Draws those that are from before the last edit, and gives the others for the editor to show. */
   keep(document: vscode.TextDocument, hints: readonly Hint[]): Hint[] {
-    const { fresh, stale } = divided(hints);
+    const stale = hints.filter(({ data }) => data?.stale === true);
     for (const editor of vscode.window.visibleTextEditors.filter((shown) => shown.document === document)) {
       editor.setDecorations(this.pale, stale.map(drawn));
     }
-    return fresh;
+    return hints.filter((hint) => !stale.includes(hint));
   }
 
   /** Takes all of them away: nothing will make them fresh. */

@@ -12,7 +12,7 @@ import hashlib
 import itertools
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from fractions import Fraction
-from math import ceil, floor, prod, trunc
+from math import ceil, floor, inf, prod, trunc
 from typing import Any, Final
 
 import numpy as np
@@ -320,10 +320,13 @@ def _drawn(universe: Universe, draw: int) -> _Drawn:
 
 
 class _Drawn(Denotation):
-    """Numbers for every leaf, drawn by its name."""
+    """Numbers for every leaf, drawn by its name, but for tables that are written down; rounding does not matter to them, so sums may be of any size."""
+
+    most = inf
 
     def __init__(self, universe: Universe, draw: int) -> None:
-        super().__init__({}, _invented, {kernel.id: data for kernel, data in universe.tables})
+        super().__init__({}, _invented)
+        self._written = universe.tables
         self._draw = draw
         self._numbers: dict[Hashable, Any] = {}
 
@@ -346,6 +349,9 @@ class _Drawn(Denotation):
         return sum(array.size for kept in (self.memo, self._numbers) for array in kept.values() if array is not None)
 
     def _table(self, kernel: Kernel) -> Any:
+        written = None if kernel.id in self.tables else next((data for of, data in self._written if of is kernel), None)
+        if written is not None:
+            self.tables = {**self.tables, kernel.id: written}
         if kernel.id not in self.tables:
             if prod(kernel.shape) > _DRAWN:
                 raise Unsupported("an unknown too large to draw")

@@ -48,8 +48,11 @@ _FUNCTIONS: Final[dict[str, Callable[[Array], Array]]] = {
 class Denotation:
     """Elements of kernels and values under an assignment of arrays to leaves.
 
-    ``closed`` gives the elements of functions that are known by name only; without it they raise ``Unsupported``.
+    ``closed`` gives the elements of functions that are known by name only; without it they raise ``Unsupported``.  Sums of products may have ``most`` summands:
+    of so many, small integers still add up without rounding.
     """
+
+    most: float = _LARGEST
 
     def __init__(
         self, leaves: Mapping[str, Array], closed: Closed | None = None, tables: Mapping[int, Array] | None = None
@@ -198,12 +201,8 @@ class Denotation:
         axes = tuple(range(rank, rank + bound))
         full = np.broadcast_shapes(*(np.shape(label) for label in labels)) if labels else ()
         volume = math.prod(max(size, 1) for size in full)  # an empty dim may come last in the product
-        if (
-            kernel.kind == "product"
-            and axes
-            and volume > _WRITTEN
-            and all(np.isfinite(part).all() for _, part in parts)
-        ):
+        apart = kernel.kind == "product" and axes and _WRITTEN < volume <= self.most
+        if apart and all(np.isfinite(part).all() for _, part in parts):
             return _contracted(parts, full, axes)
         if volume > _LARGEST:
             raise Unsupported("a sum of too many elements to write down")

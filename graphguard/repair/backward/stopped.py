@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from graphguard.ir import Capture, Graph, Node, Span, Var
 from graphguard.refine.outcome import SPECIFICATION, Location
@@ -53,15 +53,21 @@ def _short(capture: Capture, spec: Graph, node: Node, proof: Proof) -> Location 
 
 def results_among(capture: Capture, promises: Iterable[str]) -> tuple[str, ...]:
     """Those promises that are no gradients, whatever the program calls them: a wrong result spoils the gradients that are computed of it."""
-    return tuple(name for name in promises if not (name.startswith("grad(") or is_gradient(capture, name)))
+    producers = {} if capture.spec is None else capture.spec.producers()
+    return tuple(
+        name for name in promises if not (name.startswith("grad(") or _comes_of_backward(capture, producers, name))
+    )
 
 
 def is_gradient(capture: Capture, promise: str) -> bool:
     """Whether the specification's output of a promise comes out of a backward pass: a parameter's gradient, or one that a step hands out or steps with."""
+    return _comes_of_backward(capture, {} if capture.spec is None else capture.spec.producers(), promise)
+
+
+def _comes_of_backward(capture: Capture, producers: Mapping[Var, int], promise: str) -> bool:
     spec = capture.spec
     var = None if spec is None else spec.outputs.get(promise)
     waiting, seen = [] if var is None else [var], set[Var]()
-    producers = {} if spec is None else spec.producers()
     while spec is not None and waiting:
         index = producers.get(waiting.pop())
         if index is not None and spec.nodes[index].phase == "backward":

@@ -6,6 +6,7 @@ The first three are one diagnostic at their line.  What it writes goes to a fold
 from __future__ import annotations
 
 import builtins
+import fcntl
 import functools
 import io
 import multiprocessing.process
@@ -233,8 +234,16 @@ class Scratch:
 
 def _whole(path: Any, options: dict[str, Any]) -> Any:
     """A path with the folder that it is relative to, which may be given as an open file: ``dir_fd`` is taken out of the options."""
-    folder = options.pop("dir_fd", None)
-    return path if folder is None else os.path.join(os.readlink(f"/proc/self/fd/{folder}"), os.fsdecode(path))
+    descriptor = options.pop("dir_fd", None)
+    if descriptor is None:
+        return path
+    asking = getattr(fcntl, "F_GETPATH", None)  # where there is no /proc
+    folder = (
+        os.readlink(f"/proc/self/fd/{descriptor}")
+        if asking is None
+        else os.fsdecode(fcntl.fcntl(descriptor, asking, bytes(1024)).rstrip(b"\0"))
+    )
+    return os.path.join(folder, os.fsdecode(path))
 
 
 _stat, _mkdir, _open, _close, _read, _write = os.stat, os.mkdir, os.open, os.close, os.read, os.write

@@ -99,6 +99,21 @@ def test_numbers_tell_large_values_apart_whose_exponentials_are_far_off(a: Norma
     assert not differ_on_numbers(a.universe, right, a.scale(a.scale(right, Fraction(3)), Fraction(1, 3)))
 
 
+def test_tables_that_are_written_down_after_a_question_are_read_as_they_are(a: NormalForm) -> None:
+    """What is drawn is kept for the next question: a table that a later value brings along is no unknown."""
+    x = a.leaf("x", (12, 12), "float")
+    assert not differ_on_numbers(a.universe, x, x)
+    numbers = np.random.default_rng(0).permutation(144).reshape(12, 12)
+    product = a.multiply(x, a.literal(numbers / 7))
+    assert a.universe.tables
+    rows = [
+        [a.scale(a.slice(a.slice(x, 0, i, i + 1), 1, j, j + 1), Fraction(float(numbers[i, j] / 7))) for j in range(12)]
+        for i in range(12)
+    ]
+    assert not differ_on_numbers(a.universe, product, a.concat([a.concat(row, 1) for row in rows], 0))
+    assert differ_on_numbers(a.universe, product, a.concat([a.concat(row[::-1], 1) for row in rows], 0))
+
+
 @pytest.mark.parametrize("power", [-1, -2])
 def test_parts_over_one_divisor(a: NormalForm, power: int) -> None:
     """``(x d + y d)/(d s) = (x + y)/s`` for sums d and s, as a softmax over strided keys is merged."""

@@ -4,12 +4,16 @@
 the manner of their guides trains (``scripts``).
 """
 
+import array
 import importlib.util
 import json
+import pickle
+import random
 import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +23,7 @@ pytestmark = [pytest.mark.frameworks, pytest.mark.slow, pytest.mark.timeout(1800
 FETCHED = Path(__file__).parents[2] / ".scripts"
 REPOSITORIES = {
     "deepspeedai/DeepSpeedExamples": "45b4b7156c8794a3452a5a7d03dbd8d797068569",
+    "karpathy/nanoGPT": "3adf61e154c3fe3fca428ad6bc3818b27a3b8291",
 }
 #: A data set that is made here, in place of one that would be downloaded.
 TORCHVISION = """import sys, torch
@@ -42,6 +47,29 @@ def nothing(*_):
 datasets = transforms = sys.modules[__name__]
 Compose = ToTensor = Normalize = nothing
 """
+
+
+#: What nanoGPT's configurator reads: a run that is small, on tokens that are made here.
+NANO = """dataset, compile, dtype = "made", True, "float32"
+n_layer, n_head, n_embd, block_size = 1, 2, 16, 8
+batch_size, gradient_accumulation_steps, eval_iters = 2, 4, 1
+"""
+
+
+def tokens(folder: Path) -> None:
+    """A small text, as nanoGPT reads it."""
+    (folder / "small.py").write_text(NANO)
+    data = folder / "data" / "made"
+    data.mkdir(parents=True)
+    drawn = random.Random(0)
+    for name in ("train", "val"):
+        (data / f"{name}.bin").write_bytes(array.array("H", [drawn.randrange(48) for _ in range(4000)]).tobytes())
+    (data / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": 48}))
+
+
+def images(folder: Path) -> None:
+    """A data set in place of CIFAR-10."""
+    (folder / "torchvision.py").write_text(TORCHVISION)
 
 
 #: A model, texts and a tokenizer that are made here, for torchtitan's trainer.
@@ -69,7 +97,7 @@ class Case:
     """A training script.
 
     ``tree`` lies in ``repository`` (none: it is an installed package, or a file in ``OURS``) and is copied, with the files beside the script.  ``command`` are script and arguments, ``reference`` those for one rank.
-    ``unknown`` is the operator because of which the script is not proved; none: it is.
+    ``unknown`` is the operator because of which the script is not proved; none: it is.  ``makes`` writes what the script would download.
     """
 
     name: str
@@ -80,6 +108,7 @@ class Case:
     mistake: Mistake | None = None
     needs: tuple[str, ...] = ()
     unknown: str = ""
+    makes: Callable[[Path], None] | None = None
 
     def __str__(self) -> str:
         return self.name
@@ -100,6 +129,22 @@ CASES = [
             "enumerate(torch.utils.data.DataLoader(trainset, batch_size=8))",
         ),
         ("deepspeed",),
+        makes=images,
+    ),
+    *(
+        Case(name, "karpathy/nanoGPT", "", "train.py small.py", "", mistake, makes=tokens)
+        for name, mistake in {
+            "nanogpt-one-seed": Mistake(
+                "train.py", "seed_offset = ddp_rank", "seed_offset = 0", "wrong-shard", "torch.from_numpy((data[i:"
+            ),
+            "nanogpt-never-synchronised": Mistake(
+                "train.py",
+                "(micro_step == gradient_accumulation_steps - 1)",
+                "(micro_step == gradient_accumulation_steps)",
+                "gradient-not-reduced",
+                "scaler.scale(loss).backward()",
+            ),
+        }.items()
     ),
     Case(
         "torchtitan-train-tp",
@@ -222,11 +267,11 @@ def fetch(folder: Path) -> None:
         if (target / ".git").is_dir():
             continue
         target.mkdir(parents=True)
-        trees = sorted({case.tree for case in CASES if case.repository == name})
+        trees = sorted({case.tree for case in CASES if case.repository == name} - {""})
         for command in (
             ["init", "--quiet"],
             ["remote", "add", "origin", f"https://github.com/{name}"],
-            ["sparse-checkout", "set", *trees],
+            *([["sparse-checkout", "set", *trees]] if trees else []),
             ["fetch", "--quiet", "--depth", "1", "--filter", "blob:none", "origin", commit],
             ["checkout", "--quiet", "FETCH_HEAD"],
         ):
@@ -237,6 +282,8 @@ def laid_out(case: Case, folder: Path) -> None:
     """A copy of the case's files in a folder, in which its command is given."""
     for package in case.needs:
         pytest.importorskip(package)
+    if case.makes is not None:
+        case.makes(folder)
     if (OURS / case.tree).is_file():
         shutil.copy(OURS / case.tree, folder)
         return
@@ -256,8 +303,6 @@ def laid_out(case: Case, folder: Path) -> None:
         subprocess.run([sys.executable, TINY.name], cwd=folder, check=True)
     if not is_folder_of_script:
         shutil.copytree(source, folder / case.tree, ignore=shutil.ignore_patterns("__pycache__"))
-    if case.tree == "training/cifar":
-        (folder / "torchvision.py").write_text(TORCHVISION)
 
 
 def judged(case: Case, folder: Path) -> dict[str, object]:

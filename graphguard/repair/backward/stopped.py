@@ -79,10 +79,16 @@ def _comes_of_backward(capture: Capture, producers: Mapping[Var, int], promise: 
 
 
 def _is_short(capture: Capture, spec: Graph, node: Node, forward: Location) -> bool:
-    """Whether the ranks differentiate their forward call, and not with respect to all that the specification does."""
+    """Whether the ranks differentiate their forward call, and not with respect to all that the specification does; for each time that it is called, as ranks may have fewer micro-batches."""
     graph = capture.ranks[forward.graph]
-    stack = graph.nodes[forward.node].stack
-    return 0 < _differentiated(graph, stack, node) < _differentiated(spec, node.forward, node)
+    call = graph.nodes[forward.node]
+    own, meant = _differentiated(graph, call.stack, node), _differentiated(spec, node.forward, node)
+    return 0 < own * _called(spec, node.forward, call) < meant * _called(graph, call.stack, call)
+
+
+def _called(graph: Graph, stack: int, like: Node) -> int:
+    """How many operators of one kind were called from a place."""
+    return sum(each.phase == "forward" and each.stack == stack and family(each) == family(like) for each in graph.nodes)
 
 
 def _differentiated(graph: Graph, stack: int, like: Node) -> int:

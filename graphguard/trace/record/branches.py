@@ -2,6 +2,8 @@
 
 Such a branch is recorded as where there is something, or where the program goes on.  The graph says so (``gg.assume``), so that numbers for which it is not so are not taken for the program's, and so
 does every verdict.  Only what the program itself asks is answered: PyTorch's own code does without answers about sizes.
+
+A script that evaluates before it trains asks for numbers that nobody computes, too.  There it goes on (``Asked.way_on``), and the report says which way.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import ast
 import dis
 import linecache
+import os
 import sys
 from dataclasses import dataclass
 from functools import cache
@@ -24,7 +27,7 @@ from graphguard.ir.graph import Sym
 from graphguard.ir.spans import Span
 from graphguard.trace.calls import state
 from graphguard.trace.source.errors import DATA_DEPENDENT, TracingError
-from graphguard.trace.source.guards import Needed, needed_truth
+from graphguard.trace.source.guards import Needed, needed_truth, way_on
 from graphguard.trace.source.provenance import frame_at, is_shown
 from graphguard.trace.source.sources import is_ours
 
@@ -89,8 +92,10 @@ class Sizes(ShapeEnv):
     def _compared(self, expression: Any) -> bool | None:
         """What comparing a number that was read with another is: known where that is infinite, or where the program raises otherwise; None of anything else."""
         recorder, frame = state.current_recorder(), _asking()
-        if recorder is None or frame is None or recorder.phase == "prelude" or not _is_about_floats(expression):
+        if recorder is None or frame is None or not _is_about_floats(expression):
             return None
+        if recorder.phase == "prelude":
+            return before_training(recorder, _asked(frame))
         name, left, right = _COMPARISONS[type(expression)], expression.lhs, expression.rhs
         if left.is_number:
             name, left, right = _TURNED.get(name, name), right, left
@@ -131,11 +136,20 @@ def presence(comparison: str, bound: object) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The truth of a tensor that a program asks for in ``function``, as it is written; ``needs``: what it must be for the program to go on, None where it goes on with either."""
+    """The truth of a tensor that a program asks for in ``function``, as it is written; ``needs``: what it must be for the program to go on, None where it goes on with either.
+
+    ``way_on``: what it is where the program stays in what it is in.
+    """
 
     needs: bool | None
     written: str
     function: str
+    way_on: bool = True
+
+    def told_before_training(self) -> str:
+        """What is assumed where a script asks before it trains."""
+        held, otherwise = ("holds", "not") if self.way_on else ("does not hold", "it does")
+        return f'before training, "{self.written}" in {self.function} {held}: nobody computes the numbers, and a run where {otherwise} is another one'
 
     def told(self, truth: bool, why: Reason | None) -> str:
         """What is assumed where it is taken for ``truth``."""
@@ -153,10 +167,24 @@ def asked() -> Asked | None:
     frame, named = _asker()
     if frame is None or named:
         return None
+    return _asked(frame)
+
+
+def _asked(frame: FrameType) -> Asked | None:
     place, needed = frame_at(frame.f_code, frame.f_lasti), _needed(frame)
+    function = os.path.basename(place.span.file) if place.function == "<module>" else place.function
     if needed is not None:
-        return Asked(needed.truth, needed.written, place.function)
-    return Asked(None, _question(place.span), place.function) if is_shown(frame.f_code) else None
+        return Asked(needed.truth, needed.written, function, needed.truth)
+    decided = frame_at(frame.f_code, _decided_at(frame)).span
+    return Asked(None, _question(place.span), function, way_on(decided)) if is_shown(frame.f_code) else None
+
+
+def before_training(recorder: Any, question: Asked | None) -> bool | None:
+    """What a script's run takes a condition for that it asks before it trains; None of any other program's."""
+    if question is None or not recorder.runs_a_script:
+        return None
+    recorder.assumed.add(question.told_before_training())
+    return question.way_on
 
 
 def _needed(frame: FrameType) -> Needed | None:

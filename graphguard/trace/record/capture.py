@@ -149,6 +149,15 @@ class Recording:
         self._recorder.phase = phase
 
     @property
+    def knows_draws(self) -> bool:
+        """Whether what the program draws from a seed and reads is drawn in earnest."""
+        return self._recorder.draws.known
+
+    def runs_a_script(self) -> None:
+        """What runs is a script: what it asks before it trains it is answered, so that it goes on."""
+        self._recorder.runs_a_script = True
+
+    @property
     def unseen(self) -> tuple[str, ...]:
         """The operator calls whose result no earlier recording of this process or its ancestors had worked out."""
         return tuple(self._notes.calls)

@@ -33,7 +33,7 @@ from graphguard.trace.calls.storages import Storages
 from graphguard.trace.elide.repeats import COPIED, Repeats
 from graphguard.trace.gpu.cuda import refuse_cuda
 from graphguard.trace.record.births import Births, forget_copies
-from graphguard.trace.record.branches import asked
+from graphguard.trace.record.branches import asked, before_training
 from graphguard.trace.record.finiteness import ASSUMED, truth_where_finite
 from graphguard.trace.record.flags import truth_in_general
 from graphguard.trace.record.one_memory import OneMemory
@@ -102,6 +102,7 @@ class Recorder(TorchDispatchMode):
         self.draws = Draws(known=draws)
         self.modules = ModulePaths()
         self.phase = "prelude"
+        self.runs_a_script = False
         self.assumed: set[str] = set()
         self.named: dict[int, str] = {}
         self._gradients = 0
@@ -537,7 +538,9 @@ class Recorder(TorchDispatchMode):
         if truth is not None:
             return truth
         ref = self.ref(condition)
-        question = None if self.phase == "prelude" else asked()
+        question = asked()
+        if self.phase == "prelude":
+            return before_training(self, question)
         if question is None:
             return None
         general = None if question.needs is not None else truth_in_general(self.events, ref)

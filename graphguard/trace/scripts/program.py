@@ -217,6 +217,7 @@ def record_script(
     samples = Samples(recording, script, rank, None if alone else lambda: channel.ask("outputs")[1])
     scratch = Scratch(script.scratch)
     prepare(script, rank, size)
+    recording.runs_a_script()
     refuse()
     scratch.install()
     samples.install()

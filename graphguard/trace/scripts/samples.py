@@ -46,7 +46,7 @@ class Batch:
 class Reading:
     """Items that a loader handed out at once, as ``batch``; ``loader`` tells it from others, ``made`` is where it was made, and ``read`` where the batch was asked for.
 
-    ``shuffles``: the whole of the dataset, by a sampler of PyTorch's that knows no ranks.
+    ``shuffles``: the whole of the dataset, by a sampler of PyTorch's that knows no ranks.  ``seed``: that of PyTorch's generator, when an array was read.
     """
 
     loader: str
@@ -56,6 +56,7 @@ class Reading:
     made: Span | None
     read: Span | None
     shuffles: bool = False
+    seed: int = 0
 
 
 def mark(reading: int, row: int, path: str) -> str:
@@ -88,6 +89,7 @@ class Samples:
         self._ask = ask
         self._asked: tuple[dict[str, Batch], dict[Item, Place]] | None = None
         self._tensors: dict[str, torch.Tensor] = {}
+        self._drawn_before: dict[Item, int] = {}
         self._datasets: list[Any] = []
         self._loaders: list[Any] = []
 
@@ -169,7 +171,16 @@ class Samples:
         self.batches.append(batch)
         shuffles = not site and loader is not None and _shuffles(loader)
         self.readings.append(
-            Reading(site or str(number), name, items, torch.is_grad_enabled(), made, own_place(), shuffles)
+            Reading(
+                site or str(number),
+                name,
+                items,
+                torch.is_grad_enabled(),
+                made,
+                own_place(),
+                shuffles,
+                torch.initial_seed() if site else 0,
+            )
         )
 
     def _arriving(self, usual: Callable[..., Any]) -> Callable[..., Any]:
@@ -184,11 +195,18 @@ class Samples:
             if digest is None or place is None or not is_own_code(place.file):
                 return made
             site = f"{os.path.basename(place.file)}:{place.line}"
-            item = Item(f"the arrays at {site}", digest[:12])
+            item = self._drawn(Item(f"the arrays at {site}", digest))
             self._note((item,), site)
             return self._row(item, 0, "", tuple(made.shape), made.dtype)
 
         return from_numpy
+
+    def _drawn(self, item: Item) -> Item:
+        """An array, as another item each time that a script which reads what it draws comes upon it: what is drawn with replacement comes twice."""
+        if not self._recording.knows_draws:
+            return item
+        again = self._drawn_before[item] = self._drawn_before.get(item, 0) + 1
+        return Item(item.dataset, f"{item.index}:{again}") if again > 1 else item
 
     def _item(self, fetcher: Any, index: Any, content: Any) -> Item | None:
         """Which item of which dataset this is; None for one of a stream that does not tell."""
@@ -330,7 +348,9 @@ class Samples:
         words = list(self._words(content))
         if any(word is None for word in words):
             return None
-        return hashlib.sha256("\n".join(map(str, words)).encode()).hexdigest()[:12]
+        return (
+            f"#{hashlib.sha256(chr(10).join(map(str, words)).encode()).hexdigest()[:12]}"  # no number, as an index is
+        )
 
     def _words(self, content: Any) -> Iterator[str | None]:
         if isinstance(content, torch.Tensor):

@@ -1,12 +1,13 @@
-"""Conditions without which a program raises: what it asserts, and what an ``if`` with a ``raise`` asks.
+"""Conditions without which a program raises: what it asserts, and what an ``if`` with a ``raise`` asks; and those on which it leaves what it is in, as an ``if`` with a ``break`` does.
 
-Such a condition is recorded as where the program goes on: where it does not, there is nothing to compare.
+A condition of the first kind is recorded as where the program goes on: where it does not, there is nothing to compare.
 """
 
 from __future__ import annotations
 
 import ast
 import linecache
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Final, TypeAlias
@@ -18,6 +19,10 @@ _COMPOSED: Final = (ast.BoolOp, ast.UnaryOp)
 
 _Part: TypeAlias = tuple[ast.expr, bool]
 _Test: TypeAlias = tuple[ast.stmt, ast.expr, bool]
+_Ends: TypeAlias = Callable[[list[ast.stmt]], bool]
+
+#: Functions that end a program.
+_EXITS: Final = ("exit", "quit", "_exit", "abort")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +35,17 @@ class Needed:
 
 def needed_truth(span: Span) -> Needed | None:
     """What the condition at a place must be; None where the program goes on with either, or that is not seen."""
-    text, tests = _tests(span.file)
+    return _needed_at(span, _raises)
+
+
+def way_on(span: Span) -> bool:
+    """What the condition at a place is where the program neither raises, ends, leaves a loop or function, nor stays in a ``while``; True where it does none of these."""
+    needed = _needed_at(span, _leaves)
+    return needed is None or needed.truth
+
+
+def _needed_at(span: Span, ends: _Ends) -> Needed | None:
+    text, tests = _tests(span.file, ends)
     for statement, test, needed in tests:
         if not statement.lineno <= span.line <= (statement.end_lineno or statement.lineno):
             continue
@@ -48,34 +63,36 @@ def needed_truth(span: Span) -> Needed | None:
 
 
 @cache
-def _tests(file: str) -> tuple[str, tuple[_Test, ...]]:
-    """The text of a file, and its conditions that raise unless they are this truth value, each in its statement, outside of what catches exceptions."""
+def _tests(file: str, ends: _Ends) -> tuple[str, tuple[_Test, ...]]:
+    """The text of a file, and its conditions that lead to what ``ends`` unless they are this truth value, each in its statement, outside of what catches exceptions."""
     text = "".join(linecache.getlines(file))
     found: list[_Test] = []
     try:
-        _collect(ast.parse(text).body, found)
+        _collect(ast.parse(text).body, found, ends)
     except (SyntaxError, ValueError):
         return "", ()
     return text, tuple(found)
 
 
-def _collect(body: list[ast.stmt], found: list[_Test]) -> None:
+def _collect(body: list[ast.stmt], found: list[_Test], ends: _Ends) -> None:
     for statement in body:
         if isinstance(statement, ast.Assert):
             found.append((statement, statement.test, True))
         elif isinstance(statement, ast.Expr) and _is_assertion(statement.value):
             found.append((statement, statement.value, True))
-        elif isinstance(statement, ast.If) and _raises(statement.body):
+        elif isinstance(statement, ast.If) and ends(statement.body):
             found.append((statement, statement.test, False))
-        elif isinstance(statement, ast.If) and _raises(statement.orelse):
+        elif isinstance(statement, ast.If) and ends(statement.orelse):
             found.append((statement, statement.test, True))
+        elif isinstance(statement, ast.While) and ends is _leaves:
+            found.append((statement, statement.test, False))
         caught = isinstance(statement, ast.Try | ast.TryStar) and statement.handlers
         for name in ("orelse", "finalbody") if caught else ("body", "orelse", "finalbody"):
             inner = getattr(statement, name, None)
             if isinstance(inner, list):
-                _collect(inner, found)
+                _collect(inner, found, ends)
         for inner in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
-            _collect(inner.body, found)
+            _collect(inner.body, found, ends)
 
 
 def _is_assertion(value: ast.expr) -> bool:
@@ -86,6 +103,15 @@ def _is_assertion(value: ast.expr) -> bool:
 def _raises(body: list[ast.stmt]) -> bool:
     """Whether statements end in an exception."""
     return bool(body) and isinstance(body[-1], ast.Raise)
+
+
+def _leaves(body: list[ast.stmt]) -> bool:
+    """Whether statements end in what leaves the loop, the function or the program that they are in."""
+    last = body[-1] if body else None
+    if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call):
+        called = last.value.func
+        return (called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")) in _EXITS
+    return isinstance(last, ast.Raise | ast.Break | ast.Return)
 
 
 def _within(test: ast.expr, needed: bool, span: Span) -> _Part | None:

@@ -113,6 +113,83 @@ optimizer.step()
     assert report.verdict is Verdict.BROKEN, report.assumed
 
 
+DRAWN = """import os, sys
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(7 + rank)
+tokens = np.array([3, 0, 5, 1, 4, 2, 5, 5, 0])
+
+
+def batch():
+    starts = torch.randint(len(tokens) - 2, (2,))
+    return torch.stack([torch.from_numpy(tokens[start : start + 2]) for start in starts])
+
+
+model = nn.Sequential(nn.Embedding(6, 3), nn.Linear(3, 6))
+if rank == 0:
+    with torch.no_grad():
+        worst = model(batch()).logsumexp(-1).mean()
+    while worst > 3.0:
+        worst = worst / 2
+    if worst > 1e9:
+        sys.exit(1)
+    if worst < 1.5:
+        print("a good start")
+    if worst.item() < 0:
+        print("below zero")
+for parameter in model.parameters():
+    dist.broadcast(parameter.data, 0)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+steps = 4 // world
+for step in range(steps):
+    read = batch()
+    loss = nn.functional.cross_entropy(model(read).flatten(0, 1), read.flatten()) / steps
+    loss.backward()
+for parameter in model.parameters():
+    dist.all_reduce(parameter.grad)
+    parameter.grad /= world
+optimizer.step()
+"""
+
+
+def test_what_a_script_asks_before_it_trains_is_answered_and_told(scripts: Scripts) -> None:
+    """With a file so short that samples are drawn twice, by one rank and by both."""
+    report = scripts.judge(DRAWN)
+    assert report.verdict is Verdict.REFINES, report.diagnostics
+    told = [line.partition(":")[0] for line in report.assumed if line.startswith("before training")]
+    assert told == [
+        f'before training, "{condition}" in train.py {holds}'
+        for condition, holds in (
+            ("worst < 1.5", "holds"),
+            ("worst > 1e9", "does not hold"),
+            ("worst > 3.0", "does not hold"),
+            ("worst.item() < 0", "holds"),
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "rule", "line"),
+    [
+        ("torch.manual_seed(7 + rank)", "torch.manual_seed(7)", "wrong-shard", "torch.from_numpy"),
+        ("    dist.all_reduce(parameter.grad)\n", "", "missing-reduction", "parameter.grad /= world"),
+        ("/ steps", "/ 4", "wrong-scale", "parameter.grad /= world"),
+    ],
+    ids=["one-seed", "not-reduced", "divided-twice"],
+)
+def test_mistakes_in_a_script_that_draws_are_found(scripts: Scripts, old: str, new: str, rule: str, line: str) -> None:
+    assert DRAWN.count(old) == 1
+    text = DRAWN.replace(old, new)
+    report = scripts.judge(text)
+    assert (report.verdict, report.diagnostics[0].rule) == (Verdict.BROKEN, rule), report.diagnostics
+    assert line in place(report, text)
+
+
 ONE_READER = """from torch.autograd import Variable
 batches = iter(DataLoader(data, batch_size=4)) if rank == 0 else None
 for _ in range(2):

@@ -7,6 +7,7 @@ the manner of their guides trains (``scripts``).
 import array
 import importlib.util
 import json
+import os
 import pickle
 import random
 import shlex
@@ -23,6 +24,7 @@ pytestmark = [pytest.mark.frameworks, pytest.mark.slow, pytest.mark.timeout(1800
 FETCHED = Path(__file__).parents[2] / ".scripts"
 REPOSITORIES = {
     "deepspeedai/DeepSpeedExamples": "45b4b7156c8794a3452a5a7d03dbd8d797068569",
+    "NVIDIA/Megatron-LM": "55ac7082517c3878ae653c07c09c534b8aed49f6",
     "karpathy/nanoGPT": "3adf61e154c3fe3fca428ad6bc3818b27a3b8291",
 }
 #: A data set that is made here, in place of one that would be downloaded.
@@ -65,6 +67,26 @@ def tokens(folder: Path) -> None:
     for name in ("train", "val"):
         (data / f"{name}.bin").write_bytes(array.array("H", [drawn.randrange(48) for _ in range(4000)]).tobytes())
     (data / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": 48}))
+
+
+#: Megatron-LM's options for a small model without fused kernels, on made tokens.
+MEGATRON = (
+    "pretrain_gpt.py --mock-data --split 90,5,5 --tokenizer-type NullTokenizer --vocab-size 31 --make-vocab-size-divisible-by 16 --num-layers 1 --hidden-size 8"
+    " --num-attention-heads 2 --seq-length 4 --max-position-embeddings 4 --micro-batch-size 1 --global-batch-size 2 --train-iters 1 --lr 1e-3 --clip-grad 0"
+    " --eval-interval 1 --eval-iters 1 --attention-dropout 0 --hidden-dropout 0 --transformer-impl local --distributed-backend gloo --no-persist-layer-norm"
+    " --no-gradient-accumulation-fusion --no-masked-softmax-fusion --no-bias-gelu-fusion --no-bias-swiglu-fusion --no-bias-dropout-fusion --no-rope-fusion"
+)
+
+
+def helpers(folder: Path) -> None:
+    """The C++ helpers of Megatron's datasets as the installed package has them, in place of those that the script would compile."""
+    found = importlib.util.find_spec("megatron.core.datasets")
+    assert found is not None
+    assert found.origin is not None
+    datasets = folder / "megatron" / "core" / "datasets"
+    for library in Path(found.origin).parent.glob("helpers_cpp*.so"):
+        shutil.copy(library, datasets)
+    (datasets / "Makefile").write_text("default:\n\ttrue\n")
 
 
 def images(folder: Path) -> None:
@@ -145,6 +167,22 @@ CASES = [
                 "scaler.scale(loss).backward()",
             ),
         }.items()
+    ),
+    Case(
+        "megatron-pretrain-tp",
+        "NVIDIA/Megatron-LM",
+        "megatron",
+        f"{MEGATRON} --tensor-model-parallel-size 2",
+        "--tensor-model-parallel-size 1",
+        Mistake(
+            "megatron/core/tensor_parallel/layers.py",
+            "fusion\n        ctx.allreduce_dgrad = allreduce_dgrad",
+            "fusion\n        ctx.allreduce_dgrad = allreduce_dgrad and sequence_parallel",
+            "gradient-not-reduced",
+            "grad_input = grad_output.matmul(weight)",
+        ),
+        ("megatron.core", "six"),
+        makes=helpers,
     ),
     Case(
         "torchtitan-train-tp",
@@ -282,8 +320,13 @@ def laid_out(case: Case, folder: Path) -> None:
     """A copy of the case's files in a folder, in which its command is given."""
     for package in case.needs:
         pytest.importorskip(package)
+    copied(case, folder)
     if case.makes is not None:
         case.makes(folder)
+
+
+def copied(case: Case, folder: Path) -> None:
+    """The case's own files, as they are."""
     if (OURS / case.tree).is_file():
         shutil.copy(OURS / case.tree, folder)
         return
@@ -311,7 +354,8 @@ def judged(case: Case, folder: Path) -> dict[str, object]:
     if case.reference:
         options += ["--reference-args", case.reference]
     command = [sys.executable, "-m", "graphguard.cli", "torchrun", *options, *shlex.split(case.command)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    environment = os.environ | {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}  # which Megatron-LM asks for
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment)
     assert done.stdout, done.stderr
     (report,) = json.loads(done.stdout)["checks"]
     return report

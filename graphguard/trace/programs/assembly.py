@@ -27,6 +27,7 @@ from graphguard.trace.programs.drawn import drawn_elsewhere
 from graphguard.trace.programs.job import Job, Recorded
 from graphguard.trace.programs.left_behind import left_behind
 from graphguard.trace.programs.sampling import sampling_cautions, sampling_told, wrong_samples
+from graphguard.trace.programs.script_runs import decided_apart
 from graphguard.trace.programs.standing import standing, with_standing
 from graphguard.trace.programs.unwritten import unwritten
 from graphguard.trace.worlds import machines
@@ -45,7 +46,7 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
     if not troubles:
         troubles += [_unlike(job, rank) for rank, program in enumerate(ranks) if program.same != specification.same][:1]
     traces = [program.trace for program in ranks]
-    troubles = troubles or wrong_samples(job, specification, ranks)
+    troubles = troubles or wrong_samples(job, specification, ranks) or [*decided_apart(specification, ranks)][:1]
     disagreed = disagreement([() if trace is None else trace.groups for trace in traces]) if not troubles else None
     if disagreed is not None:
         troubles.append(disagreed)

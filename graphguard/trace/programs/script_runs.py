@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from graphguard.trace.scripts.program import AgainError, Channel, Run, record_sc
 from graphguard.trace.scripts.samples import marked
 from graphguard.trace.source.errors import TracingError
 
-__all__ = ["AgainError", "Run", "as_used", "at_step", "script_run", "script_trouble", "stopped_script"]
+__all__ = ["AgainError", "Run", "as_used", "at_step", "decided_apart", "script_run", "script_trouble", "stopped_script"]
 
 
 def script_run(recording: Recording, job: Job, program: int, link: Asked) -> tuple[Claims, Run]:
@@ -82,6 +83,18 @@ def as_used(trace: RankTrace, run: Run) -> tuple[RankTrace, Run]:
     ]
     kept = tuple(one for one in readings if one.items)
     return replace(trace, graph=replace(graph, outputs=outputs)), replace(run, readings=kept)
+
+
+def decided_apart(specification: Recorded, ranks: Sequence[Recorded]) -> Iterator[Trouble]:
+    """Branches on numbers that a rank takes and one rank alone does not, or the other way round: nothing says what would decide them."""
+    alone = {} if specification.run is None else {one.output: one for one in specification.run.decisions}
+    for rank, program in enumerate(ranks):
+        own = {} if program.run is None else {one.output: one for one in program.run.decisions}
+        for name in (*own, *alone):
+            if (name in own) is not (name in alone):
+                has, lacks = (f"rank {rank}", "one rank alone") if name in own else ("one rank alone", f"rank {rank}")
+                message = f"{name} is taken by {has}, and not by {lacks}\nnote: a script is recorded one way of a branch that numbers decide, where all ranks ask for it"
+                yield Trouble("trace-error", message, (own.get(name) or alone[name]).span, None)
 
 
 def at_step(job: Job, specification: Recorded) -> Job:

@@ -3,7 +3,8 @@
 Such a branch is recorded as where there is something, or where the program goes on.  The graph says so (``gg.assume``), so that numbers for which it is not so are not taken for the program's, and so
 does every verdict.  Only what the program itself asks is answered: PyTorch's own code does without answers about sizes.
 
-A script that evaluates before it trains asks for numbers that nobody computes, too.  There it goes on (``Asked.way_on``), and the report says which way.
+A script that evaluates before it trains asks for numbers that nobody computes, too.  There it goes on (``Asked.way_on``), and the report says which way.  Once it trains, a branch on numbers is recorded
+one way as well, and the condition is a result that is compared (``Decision``): where all programs decide alike, they take the same way.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import dis
 import linecache
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from types import FrameType
 from typing import Any, Final, Literal, TypeAlias
@@ -79,7 +80,8 @@ class Sizes(ShapeEnv):
             if recorder is not None and frame is not None and needed is not None and recorder.phase != "prelude":
                 amount = _positive_where(orig_expr)
                 if amount is not None:
-                    question = Asked(needed.truth, needed.written, frame_at(frame.f_code, frame.f_lasti).function)
+                    question = _asked(frame)
+                    assert question is not None
                     recorder.assume(Sym(str(amount)), truth=needed.truth, text=question.told(needed.truth, None))
                     return sympy.true if needed.truth else sympy.false
             found = None if frame is None else _counted(orig_expr, frame)
@@ -101,11 +103,12 @@ class Sizes(ShapeEnv):
             name, left, right = _TURNED.get(name, name), right, left
         condition = getattr(torch, name)(self._tensor_of(left), self._operand(right))
         truth: bool | None = recorder.truth_where_finite(condition)
-        needed = _needed(frame) if truth is None else None
-        if needed is not None:
-            question = Asked(needed.truth, needed.written, frame_at(frame.f_code, frame.f_lasti).function)
-            truth = needed.truth
+        question = _asked(frame) if truth is None else None
+        if question is not None and question.needs is not None:
+            truth = question.needs
             recorder.assume(recorder.ref(condition), truth=truth, text=question.told(truth, None))
+        elif question is not None:
+            truth = decided(recorder, question, condition)
         if truth is None and right.is_infinite:
             raise TracingError("trace-error", DATA_DEPENDENT)  # PyTorch would trip over it
         return truth
@@ -138,13 +141,19 @@ def presence(comparison: str, bound: object) -> bool | None:
 class Asked:
     """The truth of a tensor that a program asks for in ``function``, as it is written; ``needs``: what it must be for the program to go on, None where it goes on with either.
 
-    ``way_on``: what it is where the program stays in what it is in.
+    ``span`` is where the operand of the condition stands that is asked; ``way_on``: what it is where the program stays in what it is in.
     """
 
     needs: bool | None
     written: str
     function: str
+    span: Span
     way_on: bool = True
+
+    @property
+    def operand(self) -> Asked:
+        """The question, written as its operand alone: ``a`` of ``if a or b``."""
+        return replace(self, written=_written(self.span) or self.written)
 
     def told_before_training(self) -> str:
         """What is assumed where a script asks before it trains."""
@@ -174,16 +183,38 @@ def _asked(frame: FrameType) -> Asked | None:
     place, needed = frame_at(frame.f_code, frame.f_lasti), _needed(frame)
     function = os.path.basename(place.span.file) if place.function == "<module>" else place.function
     if needed is not None:
-        return Asked(needed.truth, needed.written, function, needed.truth)
-    decided = frame_at(frame.f_code, _decided_at(frame)).span
-    return Asked(None, _question(place.span), function, way_on(decided)) if is_shown(frame.f_code) else None
+        return Asked(needed.truth, needed.written, function, place.span, needed.truth)
+    span = frame_at(frame.f_code, _decided_at(frame)).span
+    return Asked(None, _question(place.span), function, span, way_on(span)) if is_shown(frame.f_code) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A branch on numbers that a script was recorded one way of: the output that its condition is, and where it asks."""
+
+    output: str
+    span: Span
+
+
+def decided(recorder: Any, question: Asked, condition: torch.Tensor) -> bool | None:
+    """The way that a script takes which trains, where numbers decide it; None of any other program's."""
+    if recorder.decisions is None:
+        return None
+    question = question.operand
+    name = f'the branch on "{question.written}" at {os.path.basename(question.span.file)}:{question.span.line}'
+    again = sum(one.output.startswith(name) for one in recorder.decisions)
+    one = Decision(f"{name} ({again + 1})" if again else name, question.span)
+    recorder.decisions.append(one)
+    recorder.note("output", one.output, condition)
+    recorder.assume(recorder.ref(condition), truth=question.way_on, text=question.told(question.way_on, None))
+    return question.way_on
 
 
 def before_training(recorder: Any, question: Asked | None) -> bool | None:
     """What a script's run takes a condition for that it asks before it trains; None of any other program's."""
-    if question is None or not recorder.runs_a_script:
+    if question is None or recorder.decisions is None:
         return None
-    recorder.assumed.add(question.told_before_training())
+    recorder.assumed.add(question.operand.told_before_training())
     return question.way_on
 
 
@@ -220,7 +251,7 @@ def _asker() -> tuple[FrameType | None, bool]:
 
 def _told(frame: FrameType) -> str:
     place = frame_at(frame.f_code, frame.f_lasti)
-    return Asked(None, _question(place.span), place.function).told(truth=True, why="present")
+    return Asked(None, _question(place.span), place.function, place.span).told(truth=True, why="present")
 
 
 @cache
@@ -236,10 +267,14 @@ def _question(span: Span) -> str:
     around = [test for test in tests if test.lineno <= span.line <= (test.end_lineno or test.lineno)]
     written = ast.get_source_segment(text, around[-1]) if around else None
     if written is None:
-        part = lines[span.line - 1 : (span.end_line or span.line)]
-        one_line = len(part) == 1 and span.end_column > span.column
-        written = part[0][span.column - 1 : span.end_column - 1] if one_line else "".join(part)
+        written = _written(span) or "".join(lines[span.line - 1 : (span.end_line or span.line)])
     return " ".join(written.split())
+
+
+def _written(span: Span) -> str:
+    """What stands at a place, where that is within one line."""
+    within = (span.end_line or span.line) == span.line and span.end_column > span.column
+    return linecache.getline(span.file, span.line)[span.column - 1 : span.end_column - 1] if within else ""
 
 
 def _counted(expression: Any, frame: FrameType) -> tuple[Any, Any] | None:

@@ -32,6 +32,7 @@ from graphguard.trace.graph.functional import functionalise
 from graphguard.trace.graph.layouts import COPIES, Backend
 from graphguard.trace.graph.meetings import Stop, without_stops
 from graphguard.trace.graph.races import IN_ORDER, Races
+from graphguard.trace.record.branches import Decision
 from graphguard.trace.record.exchange import tensor_of
 from graphguard.trace.record.operators import Notes, new_fake_mode
 from graphguard.trace.record.origins import Origins
@@ -154,8 +155,13 @@ class Recording:
         return self._recorder.draws.known
 
     def runs_a_script(self) -> None:
-        """What runs is a script: what it asks before it trains it is answered, so that it goes on."""
-        self._recorder.runs_a_script = True
+        """What runs is a script: what it asks of numbers is answered, so that it goes on, and noted once it trains."""
+        self._recorder.decisions = []
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """The branches on numbers that the script was recorded one way of, once it trains."""
+        return tuple(self._recorder.decisions or ())
 
     @property
     def unseen(self) -> tuple[str, ...]:

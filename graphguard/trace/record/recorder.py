@@ -33,7 +33,7 @@ from graphguard.trace.calls.storages import Storages
 from graphguard.trace.elide.repeats import COPIED, Repeats
 from graphguard.trace.gpu.cuda import refuse_cuda
 from graphguard.trace.record.births import Births, forget_copies
-from graphguard.trace.record.branches import asked, before_training
+from graphguard.trace.record.branches import Decision, asked, before_training, decided
 from graphguard.trace.record.finiteness import ASSUMED, truth_where_finite
 from graphguard.trace.record.flags import truth_in_general
 from graphguard.trace.record.one_memory import OneMemory
@@ -102,7 +102,7 @@ class Recorder(TorchDispatchMode):
         self.draws = Draws(known=draws)
         self.modules = ModulePaths()
         self.phase = "prelude"
-        self.runs_a_script = False
+        self.decisions: list[Decision] | None = None
         self.assumed: set[str] = set()
         self.named: dict[int, str] = {}
         self._gradients = 0
@@ -545,14 +545,16 @@ class Recorder(TorchDispatchMode):
             return None
         general = None if question.needs is not None else truth_in_general(self.events, ref)
         truth, why = (question.needs, None) if general is None else general
-        if truth is not None:
-            self.assume(ref, truth=truth, text=question.told(truth, why))
+        if truth is None:
+            return decided(self, question, condition)
+        self.assume(ref, truth=truth, text=question.told(truth, why))
         return truth
 
     def truth_where_finite(self, condition: torch.Tensor) -> bool | None:
         """A condition that is known if every number is finite, which then is assumed."""
         self.need_all()
-        truth = truth_where_finite(self.events, self.ref(condition))
+        with self.pause():  # looking at constants is no call of the program
+            truth = truth_where_finite(self.events, self.ref(condition))
         if truth is not None:
             self.assumed.add(ASSUMED)
         return truth

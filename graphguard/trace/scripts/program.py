@@ -30,6 +30,7 @@ from graphguard.trace.claims.program import Claims
 from graphguard.trace.claims.same import Original, beside, original
 from graphguard.trace.claims.units import Unit, unit_of
 from graphguard.trace.gpu.cuda import NeedsCuda
+from graphguard.trace.record.branches import Decision
 from graphguard.trace.record.capture import Recording
 from graphguard.trace.scripts.launching import prepare, run_main
 from graphguard.trace.scripts.refusals import Scratch, refuse, started
@@ -52,7 +53,7 @@ class AgainError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a run of a script says beside its claims: what its loaders handed out, over how many ranks it averages gradients by what it says, where it stepped, what it wrote, whether its wrappers broadcast parameters, and whether its learning rate was ever other than zero."""
+    """What a run of a script says beside its claims: which branches on numbers it took, what its loaders handed out, over how many ranks it averages gradients by what it says, where it stepped, what it wrote, whether its wrappers broadcast parameters, and whether its learning rate was ever other than zero."""
 
     readings: tuple[Reading, ...] = ()
     replicas: int = 0
@@ -62,6 +63,7 @@ class Run:
     broadcasts: bool = False
     not_compared: tuple[str, ...] = ()
     moves: bool = True
+    decisions: tuple[Decision, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +173,9 @@ class _Recorded:
             self.output(kept_in(self.titled(state.name)), state.tensor, Like(state.name))
         for optimizer in watcher.optimizers:
             left += self._state_of(optimizer)
+        assert self.wanted is not None
+        for decision in self.recording.decisions:
+            self.wanted[decision.output] = self._everywhere()
         if watcher.loss is not None and self.script.loss:
             self.output(LOSS, self._averaged(watcher.loss), self._everywhere())
         return list(dict.fromkeys(left))
@@ -261,6 +266,7 @@ def record_script(
         broadcasts,
         tuple(left),
         watcher.moves,
+        recording.decisions,
     )
 
 

@@ -190,6 +190,59 @@ def test_mistakes_in_a_script_that_draws_are_found(scripts: Scripts, old: str, n
     assert line in place(report, text)
 
 
+CLIPPED = LOOP.replace(
+    "    optimizer.step()\n",
+    """    norm = sum(parameter.grad.square().sum() for parameter in model.parameters()).sqrt()
+    scale = 0.5 / norm.item()
+    if scale < 1.0:
+        for parameter in model.parameters():
+            parameter.grad *= scale
+    optimizer.step()
+""",
+)
+
+
+def test_a_branch_that_all_ranks_decide_alike_is_recorded_one_way(scripts: Scripts) -> None:
+    report = scripts.judge(HEAD + CLIPPED)
+    assert report.verdict is Verdict.REFINES, report.diagnostics
+    assert any('"scale < 1.0" in train.py holds, on every rank' in line for line in report.assumed)
+
+
+def test_a_norm_of_each_rank_s_own_gradients_decides(scripts: Scripts) -> None:
+    reduced = "    for parameter in model.parameters():\n        dist.all_reduce(parameter.grad)\n        parameter.grad /= world\n"
+    assert CLIPPED.count(reduced) == 1
+    text = HEAD + CLIPPED.replace(reduced, "").replace("    optimizer.step()\n", f"{reduced}    optimizer.step()\n")
+    report = scripts.judge(text)
+    assert report.verdict is Verdict.BROKEN
+    assert "norm" in place(report, text)
+
+
+@pytest.mark.parametrize(
+    ("condition", "verdict", "words"),
+    [
+        (
+            "loss.item() < best",
+            Verdict.UNKNOWN,
+            'neither proved nor refuted: the branch on "loss.item() < best" at train.py:',
+        ),
+        (
+            "rank == 1 and loss.item() < best",
+            None,
+            'the branch on "loss.item() < best" at train.py:19 is taken by rank 1, and not by one rank alone',
+        ),
+    ],
+    ids=["of-its-own-rows", "of-one-rank"],
+)
+def test_a_branch_that_ranks_decide_by_themselves_proves_nothing(
+    scripts: Scripts, condition: str, verdict: Verdict | None, words: str
+) -> None:
+    asked = f"    if {condition}:\n        best = loss.item()\n    loss.backward()\n"
+    text = HEAD + "best = 3.0\n" + LOOP.replace("    loss.backward()\n", asked)
+    report = scripts.judge(text)
+    assert report.verdict is verdict
+    assert report.diagnostics[0].message.startswith(words)
+
+
 ONE_READER = """from torch.autograd import Variable
 batches = iter(DataLoader(data, batch_size=4)) if rank == 0 else None
 for _ in range(2):

@@ -92,3 +92,16 @@ def test_anything_else_stays_unknown(condition: Callable[[torch.Tensor], torch.T
     with pytest.raises(Exception) as caught:  # noqa: PT011 - PyTorch's own, of several classes
         taken(condition)
     assert is_data_dependence(caught.value), caught.value
+
+
+def test_a_number_is_compared_beside_a_table_of_constants() -> None:
+    """Looking at the table was recorded as the program's own calls, which were looked at in turn, without an end."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        scaled = x * torch.tensor([1.0, 2.0, 3.0])
+        assert scaled.sum().item() < 5.0
+        return scaled
+
+    trace = record(program, [torch.ones(3)])
+    assert trace.graph is not None
+    assert any("scaled.sum().item() < 5.0" in line for line in trace.assumed)

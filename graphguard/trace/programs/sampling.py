@@ -22,7 +22,7 @@ _DRAWN: Final = "fix: take other ones on every rank: by its place, or by a seed 
 
 @dataclass(frozen=True, slots=True)
 class Loader:
-    """One loader that trains: what the reference read of it, in batches of these ``names``, and what every rank read, each in batches; ``seeds``: with which ones every rank drew what it read."""
+    """One loader that trains: what the reference read of it, in batches of these ``names``, and what every rank read, each in batches."""
 
     names: tuple[str, ...]
     alone: tuple[tuple[Item, ...], ...]
@@ -30,7 +30,6 @@ class Loader:
     made: Span | None
     read: Span | None
     shuffles: bool
-    seeds: tuple[frozenset[int], ...] = ()
 
     @property
     def reference(self) -> list[Item]:
@@ -80,7 +79,6 @@ def loaders(alone: Run, ranks: Sequence[Run]) -> Iterator[Loader]:
             None if first is None else first.made,
             None if first is None else first.read,
             first is not None and first.shuffles,
-            tuple(frozenset(reading.seed for reading in each) for each in own[1:]),
         )
 
 
@@ -170,7 +168,7 @@ def _wrong(one: Loader, job: Job, script: Script, runs: tuple[Run, list[Run]]) -
     if not one.together:
         return
     replicas = max(run.replicas for run in runs[1])
-    message = _alike(one, replicas) or _twice(one, job.draws) or _left_out(one)
+    message = _alike(one, replicas) or _twice(one) or _left_out(one)
     if message is None and not _is_shuffled(one, job.draws) and len(one.together) == len(one.reference):
         message = _others(one)
     if message is not None:
@@ -193,15 +191,11 @@ def _alike(one: Loader, replicas: int) -> str | None:
     return f"{_ranks(shared)} read the same samples: {_items(items)}{lost}\nneeded: other samples on {needed}"
 
 
-def _twice(one: Loader, chance: bool) -> str | None:
-    """An item that is read twice, unless ranks came upon it by drawing from seeds of their own."""
+def _twice(one: Loader) -> str | None:
     item = next((item for item, count in Counter(one.together).items() if count > 1), None)
     if item is None or len(set(one.reference)) < len(one.reference):
         return None
     readers = [rank for rank, batches in enumerate(one.ranks) if any(item in batch for batch in batches)]
-    seeds = [one.seeds[rank] for rank in readers]
-    if chance and not item.index.isdecimal() and len(set(seeds)) == len(seeds) > 1:
-        return None
     lost = f"; {_items(one.missed)} by none" if one.missed else ""
     return f"sample {_named(item)} is read by {_ranks(readers)}{lost}\nneeded: every sample once"
 

@@ -14,6 +14,7 @@ import dis
 import linecache
 import os
 import sys
+from collections.abc import Set
 from dataclasses import dataclass, replace
 from functools import cache
 from types import FrameType
@@ -27,6 +28,8 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, S
 from graphguard.ir.graph import Sym
 from graphguard.ir.spans import Span
 from graphguard.trace.calls import state
+from graphguard.trace.calls.events import refs_in
+from graphguard.trace.record.finiteness import read_in
 from graphguard.trace.source.errors import DATA_DEPENDENT, TracingError
 from graphguard.trace.source.guards import Needed, needed_truth, way_on
 from graphguard.trace.source.provenance import frame_at, is_shown
@@ -97,7 +100,7 @@ class Sizes(ShapeEnv):
         if recorder is None or frame is None or not _is_about_floats(expression):
             return None
         if recorder.phase == "prelude":
-            return before_training(recorder, _asked(frame))
+            return before_training(recorder, _asked(frame), {str(symbol) for symbol in expression.free_symbols})
         name, left, right = _COMPARISONS[type(expression)], expression.lhs, expression.rhs
         if left.is_number:
             name, left, right = _TURNED.get(name, name), right, left
@@ -200,22 +203,39 @@ def decided(recorder: Any, question: Asked, condition: torch.Tensor) -> bool | N
     """The way that a script takes which trains, where numbers decide it; None of any other program's."""
     if recorder.decisions is None:
         return None
+    if recorder.repeats is not None:
+        recorder.repeats.shows("a branch on numbers")  # the copy of a layer would not ask for its own
     question = question.operand
     name = f'the branch on "{question.written}" at {os.path.basename(question.span.file)}:{question.span.line}'
-    again = sum(one.output.startswith(name) for one in recorder.decisions)
-    one = Decision(f"{name} ({again + 1})" if again else name, question.span)
+    again = 1 + sum(one.span == question.span for one in recorder.decisions)
+    one = Decision(f"{name} ({again})" if again > 1 else name, question.span)
     recorder.decisions.append(one)
     recorder.note("output", one.output, condition)
     recorder.assume(recorder.ref(condition), truth=question.way_on, text=question.told(question.way_on, None))
     return question.way_on
 
 
-def before_training(recorder: Any, question: Asked | None) -> bool | None:
-    """What a script's run takes a condition for that it asks before it trains; None of any other program's."""
-    if question is None or recorder.decisions is None:
+def before_training(recorder: Any, question: Asked | None, asked: Set[int | str]) -> bool | None:
+    """What a script's run takes a condition for that it asks before it trains, as of an evaluation; None of any other program's, and of what rests on samples or draws to train on.
+
+    ``asked``: the storages, or the numbers that were read, of which the condition is.
+    """
+    if question is None or recorder.decisions is None or not asked.isdisjoint(_for_training(recorder)):
         return None
     recorder.assumed.add(question.operand.told_before_training())
     return question.way_on
+
+
+def _for_training(recorder: Any) -> set[int | str]:
+    """The storages, and the numbers that were read, that rest on samples or draws of a program whose gradients are on."""
+    found: set[int | str] = set(recorder.samples)
+    for event in recorder.events:
+        made = {ref.storage for ref in (*refs_in(event.outs), *event.written)}
+        names = {event.outs.expr} if isinstance(event.outs, Sym) else set()
+        read = {ref.storage for ref in refs_in((event.args, event.kwargs))} | set(read_in(event.args))
+        if event.draw in recorder.draws.training or not found.isdisjoint(read):
+            found |= made | names
+    return found
 
 
 def _needed(frame: FrameType) -> Needed | None:

@@ -158,6 +158,10 @@ class Recording:
         """What runs is a script: what it asks of numbers is answered, so that it goes on, and noted once it trains."""
         self._recorder.decisions = []
 
+    def trains_on(self, tensor: torch.Tensor) -> None:
+        """A tensor is of a sample that the script trains on."""
+        self._recorder.samples.add(self._recorder.ref(self._recorder.faked(tensor)).storage)
+
     @property
     def decisions(self) -> tuple[Decision, ...]:
         """The branches on numbers that the script was recorded one way of, once it trains."""

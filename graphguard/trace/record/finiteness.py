@@ -113,7 +113,7 @@ def _result(name: str, event: Event, operands: list[Ref], facts: _Facts) -> Fact
     if name in _EMPTY:
         return None
     known = [fact for ref in operands if (fact := facts.get(ref.storage, Fact())) is not None]
-    known += [fact for read in _read_in(event.args) if (fact := facts.get(read, Fact())) is not None]
+    known += [fact for read in read_in(event.args) if (fact := facts.get(read, Fact())) is not None]
     chosen = _chosen(name, event, facts)
     if chosen is not None:
         return chosen
@@ -134,13 +134,13 @@ def _result(name: str, event: Event, operands: list[Ref], facts: _Facts) -> Fact
     return Fact(finite, positive, truth, exact)
 
 
-def _read_in(value: Any) -> Iterable[str]:
+def read_in(value: Any) -> Iterable[str]:
     """Names of the numbers that were read from tensors, in arguments."""
     if isinstance(value, Sym):
         yield from re.findall(r"[A-Za-z_]\w*", value.expr)
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from _read_in(item)
+            yield from read_in(item)
 
 
 def _chosen(name: str, event: Event, facts: _Facts) -> Fact | None:

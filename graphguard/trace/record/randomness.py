@@ -26,13 +26,14 @@ class Draws:
     """Numbers the draws of every generator.
 
     ``known``: of a seed on a CPU everything is drawn in earnest, as long as all before it was, so that what is :mod:`read <graphguard.trace.record.seeded>` is what PyTorch draws.
-    ``any_made``: the program draws; ``are_read``: it reads what it draws from a seed.
+    ``any_made``: the program draws; ``are_read``: it reads what it draws from a seed.  ``training``: the draws that were made with gradients on, which an evaluation does not make.
     """
 
     def __init__(self, *, known: bool = False) -> None:
         self.known = known
         self.any_made = False
         self.are_read = False
+        self.training: set[tuple[str, int]] = set()
         self._position: dict[bytes, int] = {}
         self._counted: set[bytes] = set()
 
@@ -72,7 +73,10 @@ class Draws:
         if seed == UNSEEDED:
             _assume_seeded_alike()
         stream = "default" if device == ("cpu" if world is None else world.device) else device
-        return (stream if seed == UNSEEDED else f"{stream}:{seed}", position)
+        name = (stream if seed == UNSEEDED else f"{stream}:{seed}", position)
+        if torch.is_grad_enabled():
+            self.training.add(name)
+        return name
 
 
 def _assume_seeded_alike() -> None:

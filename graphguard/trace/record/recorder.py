@@ -103,6 +103,7 @@ class Recorder(TorchDispatchMode):
         self.modules = ModulePaths()
         self.phase = "prelude"
         self.decisions: list[Decision] | None = None
+        self.samples: set[int] = set()
         self.assumed: set[str] = set()
         self.named: dict[int, str] = {}
         self._gradients = 0
@@ -537,10 +538,9 @@ class Recorder(TorchDispatchMode):
         truth = self.truth_where_finite(condition)
         if truth is not None:
             return truth
-        ref = self.ref(condition)
-        question = asked()
+        ref, question = self.ref(condition), asked()
         if self.phase == "prelude":
-            return before_training(self, question)
+            return before_training(self, question, {ref.storage})
         if question is None:
             return None
         general = None if question.needs is not None else truth_in_general(self.events, ref)

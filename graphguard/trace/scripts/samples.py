@@ -46,7 +46,7 @@ class Batch:
 class Reading:
     """Items that a loader handed out at once, as ``batch``; ``loader`` tells it from others, ``made`` is where it was made, and ``read`` where the batch was asked for.
 
-    ``shuffles``: the whole of the dataset, by a sampler of PyTorch's that knows no ranks.  ``seed``: that of PyTorch's generator, when an array was read.
+    ``shuffles``: the whole of the dataset, by a sampler of PyTorch's that knows no ranks.
     """
 
     loader: str
@@ -56,7 +56,6 @@ class Reading:
     made: Span | None
     read: Span | None
     shuffles: bool = False
-    seed: int = 0
 
 
 def mark(reading: int, row: int, path: str) -> str:
@@ -89,7 +88,7 @@ class Samples:
         self._ask = ask
         self._asked: tuple[dict[str, Batch], dict[Item, Place]] | None = None
         self._tensors: dict[str, torch.Tensor] = {}
-        self._drawn_before: dict[Item, int] = {}
+        self._drawn_before: dict[Item, tuple[int, bytes]] = {}
         self._datasets: list[Any] = []
         self._loaders: list[Any] = []
 
@@ -171,16 +170,7 @@ class Samples:
         self.batches.append(batch)
         shuffles = not site and loader is not None and _shuffles(loader)
         self.readings.append(
-            Reading(
-                site or str(number),
-                name,
-                items,
-                torch.is_grad_enabled(),
-                made,
-                own_place(),
-                shuffles,
-                torch.initial_seed() if site else 0,
-            )
+            Reading(site or str(number), name, items, torch.is_grad_enabled(), made, own_place(), shuffles)
         )
 
     def _arriving(self, usual: Callable[..., Any]) -> Callable[..., Any]:
@@ -202,11 +192,15 @@ class Samples:
         return from_numpy
 
     def _drawn(self, item: Item) -> Item:
-        """An array, as another item each time that a script which reads what it draws comes upon it: what is drawn with replacement comes twice."""
+        """An array, as another item each time that a script which reads what it draws comes upon it after it drew again: what is drawn with replacement comes twice."""
         if not self._recording.knows_draws:
             return item
-        again = self._drawn_before[item] = self._drawn_before.get(item, 0) + 1
-        return Item(item.dataset, f"{item.index}:{again}") if again > 1 else item
+        with self._recording.on_real_tensors():
+            state = torch.get_rng_state().numpy().tobytes()
+        times, before = self._drawn_before.get(item, (0, b""))
+        times += state != before
+        self._drawn_before[item] = times, state
+        return Item(item.dataset, f"{item.index}:{times}") if times > 1 else item
 
     def _item(self, fetcher: Any, index: Any, content: Any) -> Item | None:
         """Which item of which dataset this is; None for one of a stream that does not tell."""
@@ -260,6 +254,8 @@ class Samples:
     def _marked(self, value: torch.Tensor, row: int, path: str) -> torch.Tensor:
         """A tensor that stands for an item, noted: whether anything is made of it shows at the end."""
         self._recording.output(mark(len(self.readings) - 1, row, path), value)
+        if self.readings[-1].trains:
+            self._recording.trains_on(value)
         return value
 
     def _found_row(self, item: Item, row: int, path: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -348,9 +344,7 @@ class Samples:
         words = list(self._words(content))
         if any(word is None for word in words):
             return None
-        return (
-            f"#{hashlib.sha256(chr(10).join(map(str, words)).encode()).hexdigest()[:12]}"  # no number, as an index is
-        )
+        return "#" + hashlib.sha256("\n".join(map(str, words)).encode()).hexdigest()[:12]  # no number, as an index is
 
     def _words(self, content: Any) -> Iterator[str | None]:
         if isinstance(content, torch.Tensor):

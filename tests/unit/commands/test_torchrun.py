@@ -121,8 +121,8 @@ import torch.nn as nn
 
 dist.init_process_group("gloo")
 rank, world = dist.get_rank(), dist.get_world_size()
-torch.manual_seed(7 + rank)
-tokens = np.array([3, 0, 5, 1, 4, 2, 5, 5, 0])
+torch.manual_seed(105 + rank)
+tokens = np.arange(40)
 
 
 def batch():
@@ -130,7 +130,7 @@ def batch():
     return torch.stack([torch.from_numpy(tokens[start : start + 2]) for start in starts])
 
 
-model = nn.Sequential(nn.Embedding(6, 3), nn.Linear(3, 6))
+model = nn.Sequential(nn.Embedding(40, 3), nn.Linear(3, 40))
 if rank == 0:
     with torch.no_grad():
         worst = model(batch()).logsumexp(-1).mean()
@@ -158,7 +158,7 @@ optimizer.step()
 
 
 def test_what_a_script_asks_before_it_trains_is_answered_and_told(scripts: Scripts) -> None:
-    """With a file so short that samples are drawn twice, by one rank and by both."""
+    """With a file so short that one rank draws a sample twice."""
     report = scripts.judge(DRAWN)
     assert report.verdict is Verdict.REFINES, report.diagnostics
     told = [line.partition(":")[0] for line in report.assumed if line.startswith("before training")]
@@ -176,7 +176,7 @@ def test_what_a_script_asks_before_it_trains_is_answered_and_told(scripts: Scrip
 @pytest.mark.parametrize(
     ("old", "new", "rule", "line"),
     [
-        ("torch.manual_seed(7 + rank)", "torch.manual_seed(7)", "wrong-shard", "torch.from_numpy"),
+        ("torch.manual_seed(105 + rank)", "torch.manual_seed(105)", "wrong-shard", "torch.from_numpy"),
         ("    dist.all_reduce(parameter.grad)\n", "", "missing-reduction", "parameter.grad /= world"),
         ("/ steps", "/ 4", "wrong-scale", "parameter.grad /= world"),
     ],
@@ -188,6 +188,16 @@ def test_mistakes_in_a_script_that_draws_are_found(scripts: Scripts, old: str, n
     report = scripts.judge(text)
     assert (report.verdict, report.diagnostics[0].rule) == (Verdict.BROKEN, rule), report.diagnostics
     assert line in place(report, text)
+
+
+def test_a_batch_that_decides_before_the_first_step_is_no_evaluation(scripts: Scripts) -> None:
+    """Each rank's own rows would decide, where one rank alone decides by all."""
+    report = scripts.judge(
+        HEAD
+        + LOOP.replace("    optimizer.zero_grad()\n", "    x = -x if x.sum() > 0 else x\n    optimizer.zero_grad()\n")
+    )
+    assert report.verdict is None
+    assert report.diagnostics[0].message.startswith("the program needs a number that depends on its inputs")
 
 
 CLIPPED = LOOP.replace(

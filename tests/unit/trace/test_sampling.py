@@ -142,18 +142,3 @@ def test_a_mesh_that_the_script_makes(again: dict[str, int]) -> None:
     assert found is not None
     assert found.script is not None
     assert (found.mesh, found.script.mesh) == (again, True)
-
-
-@pytest.mark.parametrize("seeds", [(3, 3), (3, 4)])
-def test_an_array_that_ranks_come_upon_by_drawing_from_seeds_of_their_own(seeds: tuple[int, int]) -> None:
-    def drawn(seed: int, *digests: str) -> Recorded:
-        items = tuple(Item("the arrays at train.py:7", f"#{digest}") for digest in digests)
-        reading = Reading("train.py:7", "batch", items, trains=True, made=None, read=MADE, seed=seed)
-        return Recorded(None, None, (), run=Run((reading,), replicas=2))
-
-    alone, ranks = drawn(3, "a", "b", "c", "d"), (drawn(seeds[0], "a", "b"), drawn(seeds[1], "b", "e"))
-    found = wrong_samples(replace(job(parts=True), draws=True), alone, ranks)
-    if seeds[0] != seeds[1]:
-        assert found == []
-    else:
-        assert found[0].message.startswith("sample of the arrays at train.py:7 is read by rank 0 and rank 1")

@@ -1,6 +1,7 @@
 """The layers of ARCHITECTURE.md: who may import whom, read from the sources."""
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -41,12 +42,23 @@ def sources(folder: str) -> list[Path]:
     return sorted((ROOT / folder).rglob("*.py"))
 
 
+@functools.cache
+def statements(path: Path) -> tuple[ast.Import | ast.ImportFrom, ...]:
+    """What a file imports of absolute names, wherever in it: every test asks of the same files, which are read once."""
+    tree = ast.parse(path.read_text())
+    return tuple(
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import) or (isinstance(node, ast.ImportFrom) and node.module and node.level == 0)
+    )
+
+
 def imports(path: Path) -> set[str]:
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in statements(path):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+        else:
             names.add(node.module)
     return names
 
@@ -84,8 +96,8 @@ def test_needs_no_torch(module: str) -> None:
 def imported_modules(path: Path) -> set[str]:
     """The modules that a file imports, wherever in it: in functions, and for type checkers alone, as well."""
     found = imports(path)
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+    for node in statements(path):
+        if isinstance(node, ast.ImportFrom):
             found.update(f"{node.module}.{alias.name}" for alias in node.names)
     return found
 

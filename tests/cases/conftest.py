@@ -47,6 +47,8 @@ class CaseItem(pytest.Item):
     def __init__(self, *, case: Case, **rest) -> None:
         super().__init__(**rest)
         self.case = case
+        if case.slow:
+            self.add_marker(pytest.mark.slow)
         self.funcargs: dict[str, object] = {}  # the plugin pytest-lsp fails on items without
 
     def runtest(self) -> None:

@@ -16,6 +16,8 @@ from graphguard.report.folding import mesh_text
 from graphguard.report.sources import Sources
 
 MAIN = "check.py"
+# Alone on a line of a section, outside of its blocks.
+SLOW = "<!-- slow -->"
 VERDICTS = ("refines", "broken", "unknown", "not-run")
 _FILE = re.compile(r"#\s*file:\s*(?P<name>\S+)\s*$")
 _FINDING = re.compile(
@@ -50,7 +52,7 @@ class Expected:
 class Case:
     """A section: its files, what must be found, and what must be said of the checks.
 
-    ``edits`` are its states after each edit.
+    ``edits`` are its states after each edit; one that is ``slow`` is none that a contributor waits for.
     """
 
     title: str
@@ -61,6 +63,7 @@ class Case:
     sayings: tuple[tuple[str, str], ...] = ()
     fix: tuple[str, ...] | None = None
     edits: tuple[Case, ...] = ()
+    slow: bool = False
 
     def wanted_verdicts(self, reports: int) -> list[str]:
         """The stated verdict of every report, in order; else broken where an error is expected, refines where nothing is."""
@@ -80,6 +83,10 @@ def read_cases(text: str) -> list[Case]:
             if any(case.title == body for case in cases):
                 raise CaseError(f"line {line}: two sections are called {body!r}")
             cases.append(replace(shared, title=body, line=line))
+        elif kind == "slow":
+            if not cases:
+                raise CaseError(f"line {line}: {SLOW} belongs to a section")
+            cases[-1] = replace(cases[-1], slow=True)
         elif not cases:
             shared = _with_block(shared, kind, line, body)
         elif kind == "python" and (edit := _EDIT.match(body.partition("\n")[0])):
@@ -92,7 +99,7 @@ def read_cases(text: str) -> list[Case]:
 
 
 def _parts(text: str) -> Iterator[tuple[str, int, str]]:
-    """Headings of the second level and fenced blocks: (section | info string, line, title | content)."""
+    """Headings of the second level, marks and fenced blocks: (section | slow | info string, line, title | nothing | content)."""
     block: list[str] = []
     info: str | None = None
     start = 0
@@ -107,6 +114,8 @@ def _parts(text: str) -> Iterator[tuple[str, int, str]]:
             info, start, block = line[3:].strip(), number, []
         elif line.startswith("## "):
             yield "section", number, line[3:].strip()
+        elif line.strip() == SLOW:
+            yield "slow", number, ""
     if info is not None:
         raise CaseError(f"line {start}: a block that does not end")
 

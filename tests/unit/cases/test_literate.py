@@ -93,6 +93,14 @@ def test_a_block_without_end():
         literate.read_cases("\n\n```python\nx\n")
 
 
+def test_a_case_is_slow_where_its_section_says_so():
+    slow = TEXT.replace("## The right one\n", f"## The right one\n\n{literate.SLOW}\n")
+    assert [case.slow for case in literate.read_cases(TEXT)] == [False, False]
+    assert [case.slow for case in literate.read_cases(slow)] == [False, True]
+    with pytest.raises(literate.CaseError, match="belongs to a section"):
+        literate.read_cases(f"{literate.SLOW}\n{TEXT}")
+
+
 def test_a_verdict_that_is_none():
     with pytest.raises(literate.CaseError, match="'fine' is no verdict"):
         literate.read_cases("## a\n```python\n# verdict: fine\n```\n")

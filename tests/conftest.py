@@ -1,7 +1,9 @@
 """No test reads or fills the cache of whoever runs it; ``--record`` records verdicts and relations anew (``recorded.py``); ``--tier`` says which tests run."""
 
+import gc
+import importlib
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,8 @@ os.environ["GRAPHGUARD_STRICT"] = "1"
 # What a contributor waits for (``make test``): these folders, but for tests that are marked slow.
 CORE = ("unit", "cases")
 TESTS = Path(__file__).parent
+# What most tests of a tier load sooner or later.
+LIBRARIES = ("hypothesis", "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor.parallel")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -23,6 +27,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--tier", choices=("core", "rest"), help="core: unit tests and cases that are not slow; rest: all others"
     )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """No garbage collection while thousands of tests are collected; with a tier none, ever, of the libraries that its tests load.
+
+    Tests fork this process, and ask its collector for all objects.  Functions of tests, which count as a user's, are among them as before.
+    """
+    if session.config.getoption("--tier") and not session.config.getoption("numprocesses", None):
+        for name in LIBRARIES:
+            importlib.import_module(name)
+        gc.collect()
+        gc.freeze()
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

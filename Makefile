@@ -47,10 +47,10 @@ lint: setup ## ruff and strict types
 	$(BIN)/mypy
 
 unit: setup ## the Python tests of `make test`
-	$(BIN)/pytest tests/unit tests/cases --tier core -n $(JOBS) --dist loadfile
+	$(BIN)/pytest tests/unit tests/cases --tier core -n $(JOBS) --dist worksteal
 
 rest: setup ## all other Python tests: whole programs, real bugs, the server, real processes
-	$(BIN)/pytest --tier rest -n $(JOBS) --dist loadfile
+	$(BIN)/pytest --tier rest -n $(JOBS) --dist worksteal
 
 client-test: node_modules/.ready ## the extension's type check and unit tests
 	npm run --silent check

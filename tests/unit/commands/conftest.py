@@ -1,4 +1,4 @@
-"""A project on disk, and one worker for all tests of a file."""
+"""A project on disk, and one worker for the tests of all files."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from .project import write_project
 
 
 class Lent:
-    """The one worker of a file's tests in place of a worker for every command: starting one takes longer than a check."""
+    """The one worker of all these tests in place of a worker for every command: starting one takes longer than a check."""
 
     def __init__(self, client):
         self.call = client.call
@@ -21,7 +21,7 @@ class Lent:
         pass
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def worker():
     client = WorkerClient(Configuration(Path.cwd()))
     yield client

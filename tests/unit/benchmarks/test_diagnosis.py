@@ -37,12 +37,14 @@ def rows():
     return found
 
 
+@pytest.mark.slow  # whole programs
 @pytest.mark.parametrize("name", SAMPLE)
 def test_sample(rows, name):
     row = rows[name]
     assert row.marks == dict.fromkeys(MARKS, True), (row.findings, row.place)
 
 
+@pytest.mark.slow  # whole programs
 def test_the_table_says_what_failed(rows):
     text = document(list(rows.values()))
     assert f"{len(SAMPLE)}/{len(SAMPLE)} (100.0 %)" in text

@@ -74,6 +74,7 @@ TRUTHS = {
 }
 
 
+@pytest.mark.slow  # real processes
 @pytest.mark.parametrize("name", TRUTHS)
 def test_what_really_happens(ranks: Ranks, tmp_path: Path, name: str) -> None:
     one, kind = TRUTHS[name]
@@ -114,12 +115,14 @@ LATE = {
 }
 
 
+@pytest.mark.slow  # real processes
 @pytest.mark.parametrize("name", LATE)
 def test_what_is_asynchronous_may_be_late(ranks: Ranks, tmp_path: Path, name: str) -> None:
     one, kind = LATE[name]
     assert truth(ranks, tmp_path, one).kind == kind
 
 
+@pytest.mark.slow  # real processes
 def test_memory_with_gaps_is_noted(ranks: Ranks, tmp_path: Path) -> None:
     gaps = of("z = torch.cat([y, y], 1)[:, :4]", "dist.all_reduce(z)", SUM, "return y")
     assert truth(ranks, tmp_path, gaps).not_dense
@@ -194,6 +197,7 @@ def test_a_sample_of_programs() -> None:
     assert tally.counts["broken", "differs", AGREE] > 10
 
 
+@pytest.mark.slow  # real processes
 def test_what_was_found() -> None:
     """Programs on which verdict and truth once disagreed, made short."""
     files = sorted((Path(__file__).parent / "found").glob("*.py"))

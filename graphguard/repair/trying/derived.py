@@ -10,7 +10,6 @@ from graphguard.repair.graph.alignment import Alignment
 from graphguard.repair.graph.neighbours import Guess, Neighbours
 from graphguard.repair.graph.slices import Site
 from graphguard.repair.numbers.point import Point
-from graphguard.repair.operators.terms import terms
 from graphguard.repair.scales.shares import shares
 from graphguard.repair.shards.bounds import bounds
 from graphguard.repair.shards.fills import fills
@@ -30,7 +29,7 @@ def derived(
     fuel: Fuel,
     point: Point | None = None,
 ) -> Iterator[Guess]:
-    """Such guesses, those first that rest on most: places that are written, bounds of masks, places that are read, factors of summands, ids of rows, terms left out, and numbers that tensors are filled up with.
+    """Such guesses, those first that rest on most: places that are written, bounds of masks, places that are read, factors of summands, ids of rows, and numbers that tensors are filled up with.
 
     ``fuel`` is for what takes longest: weighing summands; ``point`` has the numbers of both programs, where they could be worked out.
     """
@@ -41,6 +40,6 @@ def derived(
     yield from turned(around)
     yield from ((rule, edit, site, 0) for rule, edit, site, _ in regrouped(around))
     yield from reread(proof.capture, alignment, sites, broken)
-    kinds = (shares(proof, around, broken, fuel), translated(around), terms(proof, around), fills(around))
+    kinds = (shares(proof, around, broken, fuel), translated(around), fills(around))
     for cost, guesses in enumerate(kinds, 1):
         yield from ((rule, edit, site, cost) for rule, edit, site, _ in guesses)

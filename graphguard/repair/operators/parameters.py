@@ -1,4 +1,4 @@
-"""Parameters that no rank reads: one that is to be added, or those of a module in whose place another one is called."""
+"""Parameters of a module that no rank reads, in whose place those of another one are read."""
 
 from __future__ import annotations
 
@@ -6,79 +6,19 @@ import ast
 from collections.abc import Iterator, Mapping
 
 from graphguard.ir import Capture, Graph, Node, Span, TensorType, Var
-from graphguard.ir.graph import Arg
-from graphguard.ops import aten
 from graphguard.repair.graph.editing import renamed
-from graphguard.repair.graph.edits import Call, InsertCall, OtherCalls, Tensors
+from graphguard.repair.graph.edits import OtherCalls, Tensors
 from graphguard.repair.graph.meanings import Renaming
 from graphguard.repair.graph.neighbours import Guess, Neighbours
-from graphguard.repair.graph.slices import JOINING, LAYOUT, Site
+from graphguard.repair.graph.slices import Site
 from graphguard.repair.text.program import Program
 from graphguard.repair.writing.source import Draft
 from graphguard.report.diagnostics import TextEdit
 
-_ADDING = frozenset({aten.addmm.default, aten.add.Tensor})
-
 
 def parameters(around: Neighbours) -> Iterator[Guess]:
-    """What may have been meant to be done with the parameters that no rank reads."""
-    unread = unread_parameters(around.capture)
-    if unread:
-        yield from _unadded(unread, around)
-        yield from _mistaken(unread, around)
-
-
-def unread_parameters(capture: Capture) -> dict[str, Tensors]:
-    """The ranks' parameters, by name, that every rank has and none reads."""
-    found: dict[str, Tensors] = {}
-    for rank, graph in enumerate(capture.ranks):
-        read = {var for node in graph.nodes for var in node.operands()} | set(graph.outputs.values())
-        for var, name in graph.labels.items():
-            if var not in read:
-                found.setdefault(name, {})[rank] = var
-    return {name: tensors for name, tensors in found.items() if len(tensors) == len(capture.ranks)}
-
-
-def _unadded(unread: Mapping[str, Tensors], around: Neighbours) -> Iterator[Guess]:
-    """A bias that the specification adds, to any tensor of that many columns."""
-    spec = around.capture.spec
-    added = {} if spec is None else {spec.labels.get(var, ""): node for node in spec.nodes for var in _addends(node)}
-    for name, tensors in unread.items():
-        if name not in added or spec is None:
-            continue
-        expression = next((frame.span for frame in spec.stack_of(added[name].stack)), None)
-        for site in around.sites.values():
-            if not _fits(site, tensors, around):
-                continue
-            args: dict[int, tuple[Arg, ...]] = {rank: (var, tensors[rank]) for rank, var in site.tensors.items()}
-            call = Call(aten.add.Tensor, args, {}, expression)
-            near = around.at_frontier(site) or any(map(around.at_frontier, _readers(site, around)))
-            yield "wrong-relation", InsertCall(site.tensors, call), site, 1 if near else 3
-
-
-def _addends(node: Node) -> Iterator[Var]:
-    """What an operator of the specification adds to a product, or to another tensor."""
-    if node.op in _ADDING and node.phase == "forward":
-        yield from (var for var in node.args[:2] if isinstance(var, Var))
-
-
-def _readers(site: Site, around: Neighbours) -> Iterator[Site]:
-    return (around.sites[number] for number in around.readers.get(site.number, ()))
-
-
-def _fits(site: Site, tensors: Tensors, around: Neighbours) -> bool:
-    """Whether a bias can be added to what a site gives, which is not merely rearranged."""
-    if site.node.phase != "forward" or site.node.op in LAYOUT | JOINING or not set(site.tensors) <= set(tensors):
-        return False
-    for rank, var in site.tensors.items():
-        types = around.capture.ranks[rank].types
-        if types[var].shape[-1:] != types[tensors[rank]].shape or types[var].dtype != types[tensors[rank]].dtype:
-            return False
-    return bool(site.tensors)
-
-
-def _mistaken(unread: Mapping[str, Tensors], around: Neighbours) -> Iterator[Guess]:
     """Calls of a module that read the parameters of one where those of another, which nothing reads, are meant."""
+    unread = _unread(around.capture)
     for own in dict.fromkeys(name.rpartition(".")[0] for name in unread):
         meant = {name.rpartition(".")[2]: tensors for name, tensors in unread.items() if name.rpartition(".")[0] == own}
         for other in _alike(own, meant, around.capture):
@@ -91,6 +31,17 @@ def _mistaken(unread: Mapping[str, Tensors], around: Neighbours) -> Iterator[Gue
                     types: dict[int, dict[Var, TensorType]] = {rank: {} for rank in calls}
                     edit = OtherCalls(calls, types, told, Renaming(other, own))
                     yield "wrong-relation", edit, site, 1
+
+
+def _unread(capture: Capture) -> dict[str, Tensors]:
+    """The ranks' parameters, by name, that every rank has and none reads."""
+    found: dict[str, Tensors] = {}
+    for rank, graph in enumerate(capture.ranks):
+        read = {var for node in graph.nodes for var in node.operands()} | set(graph.outputs.values())
+        for var, name in graph.labels.items():
+            if var not in read:
+                found.setdefault(name, {})[rank] = var
+    return {name: tensors for name, tensors in found.items() if len(tensors) == len(capture.ranks)}
 
 
 def _alike(own: str, meant: Mapping[str, Tensors], capture: Capture) -> list[str]:

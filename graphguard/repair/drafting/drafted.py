@@ -12,7 +12,6 @@ from graphguard.repair.backward.lost_gradients import gathered
 from graphguard.repair.drafting.edit_source import drafts_at
 from graphguard.repair.graph.edits import (
     AddAfterReduction,
-    BiasAfterReduction,
     Bypass,
     InsertReduction,
     MoveSlice,
@@ -109,7 +108,7 @@ def _where(guess: Hypothesis) -> Location:
 
 def _shared(capture: Capture, guess: Hypothesis, rank: int, places: list[Span], sources: Sources) -> list[Span]:
     """Of the places of a guess those through which all that it changes goes: a change at another one makes only some of its edits."""
-    if not guess.others or not isinstance(guess.edit, InsertReduction | AddAfterReduction | BiasAfterReduction):
+    if not guess.others or not isinstance(guess.edit, InsertReduction | AddAfterReduction):
         return places
     graph = capture.ranks[rank]
     producers = graph.producers()
@@ -117,7 +116,7 @@ def _shared(capture: Capture, guess: Hypothesis, rank: int, places: list[Span], 
         match other:
             case InsertReduction(tensors=tensors):
                 node = producers.get(tensors[rank]) if rank in tensors else None
-            case AddAfterReduction(addition=position) | BiasAfterReduction(product=position):
+            case AddAfterReduction(addition=position):
                 node = position.get(rank)
             case _:
                 node = None

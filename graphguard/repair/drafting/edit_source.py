@@ -16,7 +16,6 @@ from graphguard.repair.graph.alignment import Position
 from graphguard.repair.graph.edits import (
     Accumulate,
     AddAfterReduction,
-    BiasAfterReduction,
     Bypass,
     ChangeCall,
     InsertCall,
@@ -115,7 +114,7 @@ def drafts_at(
             yield from source.rank_in_group(each, edit.axis)
     elif isinstance(edit, SetArgument):
         yield from _arguments(capture, edit, rank, program, span)
-    elif isinstance(edit, AddAfterReduction | BiasAfterReduction):
+    elif isinstance(edit, AddAfterReduction):
         learned = any(name.startswith("grad(") for name in capture.ranks[rank].outputs)
         forms = ["{}", *(gradients.reducing_forms(program, span) if learned else ())]
         for reduction in _in_function(capture, rank, edit.reduction, program, span, sources):

@@ -14,7 +14,6 @@ from graphguard.repair.findings.part_words import untranslated_text, wrong_part_
 from graphguard.repair.graph.edits import (
     Accumulate,
     AddAfterReduction,
-    BiasAfterReduction,
     Bypass,
     ChangeCall,
     Edit,
@@ -86,7 +85,7 @@ def headline(rule: str, edit: Edit, name: str, site: Site, capture: Capture, nam
             return f"{what} is {factor_text(1 / factor, capture, count=count)} times what the specification computes"
         case Bypass():
             return _superfluous(rule, name, site, capture, count)
-        case AddAfterReduction() | BiasAfterReduction():
+        case AddAfterReduction():
             return _added_early(edit, capture, named)
         case MoveDiagonal() | MoveSlice() | OtherPart() | Shift():
             return wrong_part_text(edit, name, site, capture, named)
@@ -198,14 +197,11 @@ def _superfluous(rule: str, name: str, site: Site, capture: Capture, count: str)
     )
 
 
-def _added_early(edit: AddAfterReduction | BiasAfterReduction, capture: Capture, named: Named) -> str:
+def _added_early(edit: AddAfterReduction, capture: Capture, named: Named) -> str:
     rank = min(edit.reduction)
     graph = capture.ranks[rank]
     group = graph.nodes[edit.reduction[rank]].args[2]
-    if isinstance(edit, AddAfterReduction):
-        term = graph.nodes[edit.addition[rank]].args[edit.moved]
-    else:
-        term = graph.nodes[edit.product[rank]].args[0]
+    term = graph.nodes[edit.addition[rank]].args[edit.moved]
     name = named(rank, term) if isinstance(term, Var) else str(term)
     what = f"'{name}'" if name else "a term"
     times = factor_text(group_size(group), capture, axis_of_group(group, capture))

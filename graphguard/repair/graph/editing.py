@@ -14,7 +14,6 @@ from graphguard.ops import aten, gg
 from graphguard.repair.graph.edits import (
     Accumulate,
     AddAfterReduction,
-    BiasAfterReduction,
     Bypass,
     ChangeCall,
     Edit,
@@ -41,6 +40,9 @@ from graphguard.repair.graph.places import graph_of_place
 from graphguard.repair.graph.retyping import CASTS, computed_in_type_of
 from graphguard.repair.graph.slices import LAYOUT
 
+_BY_RANK = ("readers", "position", "addition", "calls", "tensors")
+"""What edits call that which they change on every rank: the first of these that an edit has."""
+
 
 def apply(edit: Edit, capture: Capture) -> Capture:
     """The capture after an edit; raises ``KeyError`` or ``IndexError`` where a rank lacks what the edit names, or it has no meaning there."""
@@ -53,31 +55,7 @@ def apply(edit: Edit, capture: Capture) -> Capture:
 
 
 def _ranks(edit: Edit) -> tuple[int, ...]:
-    match edit:
-        case OwnPlace(position=position):
-            return tuple(position)
-        case InsertReduction(tensors=tensors) | InsertGather(tensors=tensors) | Scale(tensors=tensors):
-            return tuple(tensors)
-        case MoveReduction(tensors=tensors) | Shift(tensors=tensors):
-            return tuple(tensors)
-        case InsertCall(tensors=tensors) | SwapTensors(tensors=tensors):
-            return tuple(tensors)
-        case Accumulate(tensors=tensors) | Mask(tensors=tensors):
-            return tuple(tensors)
-        case Reread(readers=tensors):
-            return tuple(tensors)
-        case ChangeCall(position=position):
-            return tuple(position)
-        case Bypass(position=position) | SetArgument(position=position):
-            return tuple(position)
-        case MoveSlice(position=position) | MoveDiagonal(position=position) | OtherPart(position=position):
-            return tuple(position)
-        case ReduceToAll(position=position):
-            return tuple(position)
-        case AddAfterReduction(addition=position) | BiasAfterReduction(product=position):
-            return tuple(position)
-        case OtherCalls(calls=calls):
-            return tuple(calls)
+    return tuple(next(getattr(edit, name) for name in _BY_RANK if hasattr(edit, name)))
 
 
 def _apply(edit: Edit, capture: Capture, rank: int) -> Graph:
@@ -112,8 +90,6 @@ def _apply(edit: Edit, capture: Capture, rank: int) -> Graph:
             return with_nodes(graph, {position[rank]: (replace(node, args=args),)})
         case AddAfterReduction(addition, reduction, moved):
             return _move_addition(graph, addition[rank], reduction[rank], moved)
-        case BiasAfterReduction(product, reduction):
-            return _split_bias(graph, product[rank], reduction[rank])
         case MoveReduction(tensors, axis, reduction):
             var, reduced = tensors[rank], _bypass(graph, reduction[rank], 0, rank)
             return _insert(reduced, var, gg.all_reduce, (var, "sum", group_of(capture, rank, axis)), graph.types[var])
@@ -411,8 +387,6 @@ def _other_part(graph: Graph, index: int, place: int) -> Graph:
 def _split_bias(graph: Graph, product: int, reduction: int) -> Graph:
     """``all_reduce(view(addmm(b, x, w)))`` becomes ``all_reduce(view(mm(x, w))) + b``."""
     fused, reduce = graph.nodes[product], graph.nodes[reduction]
-    if fused.op != aten.addmm.default:
-        raise IndexError("this rank adds no bias")
     bias, first, second = fused.args[:3]
     partial = Var(fresh(graph))
     kind = graph.types[reduce.outs[0]]
@@ -427,6 +401,10 @@ def _move_addition(graph: Graph, addition: int, reduction: int, moved: int) -> G
 
     Where the addition stood ``a`` is passed on, so that other edits find their calls up to the reduction under the same index.
     """
+    if graph.nodes[addition].op == aten.addmm.default:
+        return _split_bias(graph, addition, reduction)
+    if graph.nodes[addition].op != aten.add.Tensor:
+        raise IndexError("this rank adds nothing there")
     add, reduced = graph.nodes[addition], graph.nodes[reduction].outs[0]
     whole = Var(fresh(graph))
     behind = replace(

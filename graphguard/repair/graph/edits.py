@@ -64,19 +64,11 @@ class SetArgument:
 
 @dataclass(frozen=True, slots=True)
 class AddAfterReduction:
-    """Move an addition (a bias) from before an all-reduce to behind it."""
+    """Move an addition (a bias), which may be that of a fused product (``addmm``), from before an all-reduce to behind it; ``moved`` is the argument that goes there."""
 
     addition: Position
     reduction: Position
     moved: int
-
-
-@dataclass(frozen=True, slots=True)
-class BiasAfterReduction:
-    """Take the bias out of a fused product (``addmm``) and add it behind an all-reduce."""
-
-    product: Position
-    reduction: Position
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +230,6 @@ Edit = (
     | Bypass
     | SetArgument
     | AddAfterReduction
-    | BiasAfterReduction
     | MoveReduction
     | MoveSlice
     | OtherPart

@@ -14,7 +14,6 @@ from graphguard.ir.graph import COLLECTIVES
 from graphguard.ops import REDUCTIONS, aten, gg, operators
 from graphguard.repair.graph.edits import (
     AddAfterReduction,
-    BiasAfterReduction,
     Bypass,
     InsertGather,
     InsertReduction,
@@ -226,7 +225,7 @@ def _biases(reduction: Site, around: Neighbours) -> Iterator[Guess]:
                 for moved in terms:
                     yield "extra-reduction", AddAfterReduction(below.position, reduction.position, moved), below, 1
             if below.node.op == aten.addmm.default:
-                yield "extra-reduction", BiasAfterReduction(below.position, reduction.position), below, 1
+                yield "extra-reduction", AddAfterReduction(below.position, reduction.position, 0), below, 1
         edge = [below for below in edge if below.node.op in LAYOUT]
 
 

@@ -52,7 +52,7 @@ from graphguard.repair.shards.unlike import unlike
 COUNTED = 5  # how much less likely it is that a count should not be summed over the ranks
 REDUCED = 3  # how much less likely a factor is within autograd than at a reduction that explains it
 ALONE = 3  # how much less likely it is that only one pass through a source line is wrong
-_WHERE = frozenset({"tensors", "others", "position", "addition", "reduction", "product", "earlier", "masks", "readers"})
+_WHERE = frozenset({"tensors", "others", "position", "addition", "reduction", "earlier", "masks", "readers"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 from fractions import Fraction
 
 from graphguard.ir import Capture, Graph, Node, Span, Var
@@ -139,7 +140,8 @@ def _other_calls(
         case Filling(number):
             span = _filled(span, number, sources) or span
             return span, name
-    return _own_number(capture, guess, span, sources) or span, name
+    nodes = (capture.ranks[each].nodes[index] for each, index in guess.site.position.items())
+    return own_number(nodes, span, sources) or span, name
 
 
 def _parameters_asked_for(capture: Capture, guess: Hypothesis) -> str:
@@ -238,9 +240,8 @@ def _filled(span: Span | None, number: float, sources: Sources) -> Span | None:
     return None if program is None or span is None else filled_at(program, span, number)
 
 
-def _own_number(capture: Capture, guess: Hypothesis, span: Span | None, sources: Sources) -> Span | None:
+def own_number(nodes: Iterable[Node], span: Span | None, sources: Sources) -> Span | None:
     """Where a number is made that another one is on every rank, and that a place multiplies or divides by: of the one name there that stands for it."""
-    nodes = [capture.ranks[rank].nodes[index] for rank, index in guess.site.position.items()]
     numbers = {node.args[1] for node in nodes if node.op in SCALING and isinstance(node.args[1], int | float)}
     program = sources.program(span.file) if span is not None and len(numbers) > 1 else None
     value = program.expression(span) if program is not None and span is not None else None

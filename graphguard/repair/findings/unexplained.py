@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from graphguard.confirm.confirmation import Confirmation
-from graphguard.ir import Capture, Span
+from graphguard.ir import Capture, Node, Span
 from graphguard.ir.kept import left_alone
 from graphguard.refine.finding import Finding, Related
 from graphguard.refine.outcome import Location
 from graphguard.repair.backward.lost_gradients import gathered, switch
 from graphguard.repair.backward.stopped import detached_by
 from graphguard.repair.findings.messages import asked_for, gradients_unreduced
+from graphguard.repair.findings.repaired import own_number
 from graphguard.repair.findings.suspects import CUT_GATHER, NOT_PASSED_ON, STOPPED, SWITCHED, UNREAD, Suspect, suspect
 from graphguard.repair.findings.term_words import terms_text
 from graphguard.repair.findings.unchanged import made_by_specification
@@ -53,6 +55,8 @@ def unexplained(found: Search, sources: Sources, numbers: Confirmation) -> Unexp
     rule = suspected.rule
     factor = Fraction((numbers.ratios or {}).get(promise.name, 1)).limit_denominator(1 << 10)
     what = sources.tensor_at(span) or promise.name
+    if suspected.summed is not None:
+        span = own_number(_on_all_ranks(found, suspected.where), span, sources) or span
     asks = rule in ("wrong-relation", "wrong-shard")
     difference = found.proof.difference(promise.name, _first_wrong(numbers, promise.name)) if asks else None
     untouched = _untouched(capture, promise.name)
@@ -101,6 +105,13 @@ def unexplained(found: Search, sources: Sources, numbers: Confirmation) -> Unexp
         written_out=suspected.reason in _LOST,  # what an edit makes of a gradient is not known from the graphs
     )
     return Unexplained(finding, vague, suspected.reason == UNREAD)
+
+
+def _on_all_ranks(found: Search, where: Location | None) -> Iterator[Node]:
+    """What every rank calls at the place of a call of one."""
+    number = None if where is None else found.alignment.number.get((where.graph, where.node))
+    position = {} if number is None else found.alignment.positions[number]
+    return (found.capture.ranks[rank].nodes[index] for rank, index in position.items())
 
 
 def _is_read(capture: Capture, suspected: Suspect) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from graphguard.ir.fuel import Fuel
 from graphguard.refine.proving.proof import Proof
 from graphguard.repair.graph.alignment import Alignment
 from graphguard.repair.graph.neighbours import Guess, Neighbours
@@ -26,12 +25,11 @@ def derived(
     alignment: Alignment,
     sites: Mapping[int, Site],
     broken: tuple[str, ...],
-    fuel: Fuel,
     point: Point | None = None,
 ) -> Iterator[Guess]:
-    """Such guesses, those first that rest on most: places that are written, bounds of masks, places that are read, factors of summands, ids of rows, and numbers that tensors are filled up with.
+    """Such guesses, those first that rest on most: places that are written, bounds of masks, places that are read, means of unequal parts, ids of rows, and numbers that tensors are filled up with.
 
-    ``fuel`` is for what takes longest: weighing summands; ``point`` has the numbers of both programs, where they could be worked out.
+    ``point`` has the numbers of both programs, where they could be worked out.
     """
     around = Neighbours.of(proof.capture, sites)
     yield from written(around, point) if point is not None else ()
@@ -40,6 +38,5 @@ def derived(
     yield from turned(around)
     yield from ((rule, edit, site, 0) for rule, edit, site, _ in regrouped(around))
     yield from reread(proof.capture, alignment, sites, broken)
-    kinds = (shares(proof, around, broken, fuel), translated(around), fills(around))
-    for cost, guesses in enumerate(kinds, 1):
+    for cost, guesses in enumerate((shares(around), translated(around), fills(around)), 1):
         yield from ((rule, edit, site, cost) for rule, edit, site, _ in guesses)

@@ -155,7 +155,7 @@ class _Round:
         """The likeliest edit that follows from how the programs differ."""
         fuel = Fuel("the search for an edit by the difference", DERIVED, LOOKS)
         point = None if self.trials.refuter is None else self.trials.refuter.point
-        rows = derived(self.proof, self.trials.alignment, sites, self.broken, fuel, point)
+        rows = derived(self.proof, self.trials.alignment, sites, self.broken, point)
         return self._likeliest((Hypothesis(*row) for row in rows), sites, self.broken, fuel)
 
     def _likeliest(

@@ -71,21 +71,10 @@ WINDOW = """%2: float64[{rows}, 3] = aten.slice.Tensor(%0, 0, {start}, {stop})
 %4: float64[3] = gg.all_reduce(%3, "sum", [0, 1])
 %5: float64[3] = aten.div.Tensor(%4, 2)"""
 
-PASSES = """%2: float64[2, 3] = aten.slice.Tensor(%0, 0, 0, 2)
-%3: float64[4, 3] = aten.slice.Tensor(%0, 0, 2, 6)
-%4: float64[3] = aten.mean.dim(%2, [0])
-%5: float64[3] = aten.mean.dim(%3, [0])
-%6: float64[3] = aten.add.Tensor(%4, %5)
-%7: float64[3] = aten.div.Tensor(%6, 2)"""
-
 PADDED = """%2: float64[3] = aten.slice.Tensor(%0, 0, {start}, {stop})
 %3: float64[4] = aten.constant_pad_nd.default(%2, [0, 1], {number})
 %4: float64[] = aten.sum.default(%3)
 %5: float64[] = gg.all_reduce(%4, "sum", [0, 1])"""
-
-SCALED = """%2: float64[3] = aten.sin.default(%0)
-%3: float64[3] = aten.mul.Tensor(%2, 8.0)
-%4: float64[3] = aten.div.Tensor(%3, {number})"""
 
 SINK = """%2: float64[{rows}, 3] = aten.{part}
 %3: float64[{rows}, 3] = aten.exp.default(%2)
@@ -128,26 +117,6 @@ CASES = {
         ),
         "wrong-scale",
         "means of unequal numbers of elements: 2 on rank 0, 4 on rank 1",
-    ),
-    "means of unequal passes": (
-        capture(
-            "%0: float64[6, 3]; %1: float64[3]",
-            ("%2: float64[3] = aten.mean.dim(%0, [0])", "2"),
-            [(PASSES, "7"), (PASSES, "7")],
-            WHOLE,
-        ),
-        "wrong-scale",
-        "summands 0..1 count 3/2 times, summands 2..5 count 3/4 times",
-    ),
-    "another factor on every rank": (
-        capture(
-            "%0: float64[3]; %1: float64[3]",
-            ("%2: float64[3] = aten.sin.default(%0)", "2"),
-            [(SCALED.format(number=n), "4") for n in (4.0, 8.0)],
-            WHOLE,
-        ),
-        "wrong-scale",
-        "2 on rank 0, 1 on rank 1",
     ),
     "padding that counts": (
         capture(

@@ -43,7 +43,6 @@ from graphguard.repair.scales.norms import norms, own_norms
 from graphguard.repair.scales.passes import dropped_passes
 from graphguard.repair.scales.rescaled import rescaled
 from graphguard.repair.shards.attention import attention
-from graphguard.repair.shards.literals import literals
 from graphguard.repair.shards.masks import masks
 from graphguard.repair.shards.offsets import offsets
 from graphguard.repair.shards.triangles import triangles
@@ -98,7 +97,6 @@ def hypotheses(
     found.extend(dropped_passes(around))
     found.extend(coded(around))
     found.extend(constants(around))
-    found.extend(literals(around))
     found.extend(attention(proof, around))
     found.extend(means(around))
     found.extend(counted_targets(around))

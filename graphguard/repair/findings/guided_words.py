@@ -33,8 +33,8 @@ def guided_text(edit: Edit, name: str, site: Site, capture: Capture, named: Name
             count = len(next(iter(earlier.values())))
             passes = "the pass" if count == 1 else f"the {count} passes"
             return f"'{name}' keeps what the last pass of the loop gives: that of {passes} before it is dropped instead of added"
-        case Mask(_, masks, _, fill):
-            return _unmasked(name, named(min(masks), masks[min(masks)]), fill)
+        case Mask(masks=masks):
+            return _unmasked(name, named(min(masks), masks[min(masks)]))
         case InsertCall(call=call) if (factor := _factor_of(call)) is not None:
             return f"'{name}' is not {factor}, as in the specification"
         case InsertCall(tensors, call) if call.op == aten.add.Tensor and (term := _term(tensors, call, named)):
@@ -122,8 +122,6 @@ def _factor_of(call: Call, digits: int = 6) -> str | None:
     return f"{'divided' if '.div' in call.op else 'multiplied'} by {numbers[0]:.{digits}g}"
 
 
-def _unmasked(name: str, mask: str, fill: float) -> str:
+def _unmasked(name: str, mask: str) -> str:
     what = f"'{mask}'" if mask else "the mask"
-    if fill:
-        return f"'{name}' is not masked by {what}, which nothing reads; the specification masks here"
     return f"'{name}' keeps what rows of other ranks look up: where {what} holds it must be 0, so that the sum over the ranks is right"

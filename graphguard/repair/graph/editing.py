@@ -126,8 +126,8 @@ def _apply_guided(
             for other in earlier[rank]:
                 graph = _insert_call(graph, tensors[rank], aten.add.Tensor, (tensors[rank], other), {})
             return graph
-        case Mask(tensors, masks, shape, fill):
-            return _masked(graph, tensors[rank], masks[rank], shape, fill)
+        case Mask(tensors, masks, shape):
+            return _masked(graph, tensors[rank], masks[rank], shape)
         case Reread(readers, argument, steps, tensors):
             return _reread(graph, readers[rank], argument, steps, tensors[rank])
         case InsertCall(tensors, call):
@@ -224,13 +224,13 @@ def like(statistic: TensorType, whole: TensorType) -> TensorType:
     return replace(statistic, shape=tuple(sizes))
 
 
-def _masked(graph: Graph, var: Var, mask: Var, shape: tuple[int, ...], fill: float) -> Graph:
-    """Later readers of ``var`` see it filled where a mask holds."""
+def _masked(graph: Graph, var: Var, mask: Var, shape: tuple[int, ...]) -> Graph:
+    """Later readers of ``var`` see zeros in it where a mask holds."""
     first, producers = fresh(graph), graph.producers()
     viewed, new = Var(first), Var(first + 1)
     nodes = (
         Node(aten.view.default, (mask, shape), {}, (viewed,)),
-        Node(aten.masked_fill.Scalar, (var, viewed, fill), {}, (new,)),
+        Node(aten.masked_fill.Scalar, (var, viewed, 0.0), {}, (new,)),
     )
     types = {viewed: replace(graph.types[mask], shape=shape), new: graph.types[var]}
     return _spliced(graph, var, nodes, types, new, max(producers.get(var, -1), producers.get(mask, -1)))

@@ -160,12 +160,11 @@ class Accumulate:
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """Fill a tensor with a number where a mask holds, which is viewed in a shape first."""
+    """Fill a tensor with zeros where a mask holds, which is viewed in a shape first."""
 
     tensors: Tensors
     masks: Tensors
     shape: tuple[int, ...]
-    fill: float
 
 
 @dataclass(frozen=True, slots=True)

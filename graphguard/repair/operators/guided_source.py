@@ -104,12 +104,10 @@ def _by_the_ranks(
             yield from change_bound(program, span, traits_of(call.op).symbol)
         case Accumulate():
             yield from added_to_earlier(program, span)
-        case Mask(_, masks, shape, fill):
+        case Mask(_, masks, shape):
             added = len(shape) - len(capture.ranks[rank].types[masks[rank]].shape)
             trailing = added if all(size == 1 for size in shape[len(shape) - added :]) else 0
-            yield from fill_masked(
-                program, span, names_of(capture, rank, masks[rank], program, sources), trailing, fill
-            )
+            yield from fill_masked(program, span, names_of(capture, rank, masks[rank], program, sources), trailing)
 
 
 def _specified(where: Span | None, sources: Sources) -> tuple[Program, ast.expr] | None:

@@ -1,4 +1,4 @@
-"""What could be wrong with masks: a bound that is off by one, a look-up whose foreign rows stay, a mask that nothing reads."""
+"""What could be wrong with masks: a bound that is off by one, a look-up whose foreign rows stay."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ def masks(around: Neighbours) -> Iterator[Guess]:
         traits = traits_of(site.node.op)
         if traits.looks_up is not None and traits.exact and site.state == "off":
             yield from _foreign_rows(site, traits.looks_up.at, around)
-    yield from _unread(around)
 
 
 def _foreign_rows(site: Site, index_at: int, around: Neighbours) -> Iterator[Guess]:
@@ -51,7 +50,7 @@ def _foreign_rows(site: Site, index_at: int, around: Neighbours) -> Iterator[Gue
         shape = tuple(size for size in (*sizes, *(1 for _ in range(len(result) - len(sizes)))) if isinstance(size, int))
         if len(shape) != len(result):
             return
-    yield RULE, Mask(site.tensors, masked, shape, 0.0), site, 1
+    yield RULE, Mask(site.tensors, masked, shape), site, 1
 
 
 def _mask_behind(graph: Graph, var: Var) -> Var | None:
@@ -68,41 +67,6 @@ def _mask_behind(graph: Graph, var: Var) -> Var | None:
     return None
 
 
-def _unread(around: Neighbours) -> Iterator[Guess]:
-    """Masks that nothing reads, each for a tensor of its shape that is made as often; the specification says what it fills with."""
-    spec, graphs = around.capture.spec, around.capture.ranks
-    fills = {node.args[2] for node in spec.nodes if node.op == aten.masked_fill.Scalar} if spec is not None else set()
-    rows = [_masks_by_stack(graph) for graph in graphs]
-    for stack, first in rows[0].items():
-        shape = graphs[0].types[first[0]].shape
-        passes: dict[int, list[Site]] = {}
-        for site in around.sites.values():
-            kind = graphs[min(site.position)].types[site.node.outs[0]] if site.node.outs else None
-            if kind is not None and kind.shape == shape and kind.dtype != "bool" and len(site.tensors) == len(graphs):
-                passes.setdefault(site.node.stack, []).append(site)
-        for sites in passes.values():
-            for place, site in enumerate(sites if len(sites) == len(first) else ()):
-                if all(len(row.get(stack, ())) == len(first) for row in rows):
-                    mask = {rank: row[stack][place] for rank, row in enumerate(rows)}
-                    fixed = tuple(size for size in shape if isinstance(size, int))
-                    yield from (
-                        (RULE, Mask(site.tensors, mask, fixed, float(fill)), site, 2)
-                        for fill in fills
-                        if isinstance(fill, int | float)
-                    )
-
-
-def _masks_by_stack(graph: Graph) -> dict[int, list[Var]]:
-    """Boolean tensors that nothing reads, by where they are made."""
-    read = {operand for node in graph.nodes for operand in node.operands()} | set(graph.outputs.values())
-    found: dict[int, list[Var]] = {}
-    for node in graph.nodes:
-        unread = node.stack >= 0 and len(node.outs) == 1 and node.outs[0] not in read
-        if unread and graph.types[node.outs[0]].dtype == "bool":
-            found.setdefault(node.stack, []).append(node.outs[0])
-    return found
-
-
 def change_bound(program: Program, span: Span, wanted: str) -> Iterator[Draft]:
     """Another comparison at an expression, or in it."""
     value = program.expression(span)
@@ -113,14 +77,13 @@ def change_bound(program: Program, span: Span, wanted: str) -> Iterator[Draft]:
             yield Draft(f"write {text}", (TextEdit(program.span(node), text),), program.span(node))
 
 
-def fill_masked(program: Program, span: Span, names: list[str], added: int, fill: float) -> Iterator[Draft]:
-    """Fill what an expression gives where a mask holds, which ``added`` trailing dims are put to."""
+def fill_masked(program: Program, span: Span, names: list[str], added: int) -> Iterator[Draft]:
+    """Put zeros in what an expression gives where a mask holds, which ``added`` trailing dims are put to."""
     value = program.expression(span)
     if value is None:
         return
     text = program.source(value)
     bare = text if isinstance(value, ast.Call | ast.Name | ast.Subscript | ast.Attribute) else f"({text})"
-    number = f'float("{fill}")' if fill in (float("inf"), float("-inf")) else repr(fill)
     for name in names:
         mask = f"{name}[{', '.join(['...', *['None'] * added])}]" if added else name
-        yield Draft(f"mask it by {name}", (TextEdit(program.span(value), f"{bare}.masked_fill({mask}, {number})"),))
+        yield Draft(f"mask it by {name}", (TextEdit(program.span(value), f"{bare}.masked_fill({mask}, 0.0)"),))

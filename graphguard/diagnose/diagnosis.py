@@ -108,7 +108,7 @@ def _diagnosed(capture: Capture, proof: Proof, numbers: Confirmation | None, rea
         for finding, repair in zip(findings, repairs, strict=True)
     ]
     if len(findings) == 1 and _handed_out_partial(repairs[0]) and place.explains_all(broken):
-        findings = place.findings()[:1]
+        findings = _where_else(findings[0], place.findings()[0])
     if found.left and found.stale and all(is_gradient(found.capture, name) for name in found.left):
         findings[0] = replace(findings[0], related=(*findings[0].related, _outdated(capture, found.left)))
     elif found.left:
@@ -125,6 +125,12 @@ def _diagnosed(capture: Capture, proof: Proof, numbers: Confirmation | None, rea
     if (small := _small(numbers)) and findings:
         findings[0] = replace(findings[0], headline=f"{findings[0].headline}{small}")
     return Diagnosis(tuple(findings), tuple(repairs))
+
+
+def _where_else(finding: Finding, placed: Finding) -> list[Finding]:
+    """What a place tells, if it is another line: of the same line, a finding that names all gradients says more."""
+    lines = [(each.span.file, each.span.line) for each in (finding, placed) if each.span is not None]
+    return [finding if len(set(lines)) == 1 else placed]
 
 
 def _handed_out_partial(repair: Repair | None) -> bool:

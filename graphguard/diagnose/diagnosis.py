@@ -10,7 +10,7 @@ from graphguard.confirm.confirmation import Confirmation
 from graphguard.diagnose.callers import by_parameter, told_at_caller
 from graphguard.diagnose.libraries import with_library
 from graphguard.diagnose.localised import Localised
-from graphguard.diagnose.origins import origin
+from graphguard.diagnose.origins import given_to_shared, origin
 from graphguard.diagnose.rereading import reread
 from graphguard.ir import Capture, Var
 from graphguard.ir.collection import without_collection
@@ -97,16 +97,18 @@ def _diagnosed(capture: Capture, proof: Proof, numbers: Confirmation | None, rea
         capture, _mended(found, broken, numbers, own, sources, found is not first), list(found.repairs), sources
     )
     several = len({finding.alike or number for number, finding in enumerate(findings)}) > 1 and not in_steps
-    steps_apart = in_steps and len({finding.span and finding.span.line for finding in findings}) > 1
-    at_once = place.explains_at_once if steps_apart else place.explains_all_at_one_line
     in_part = bool(found.left) and bool(findings) and findings[0].rule == "wrong-scale"
-    if memory is None and (several or steps_apart or in_part) and at_once(broken):
+    if memory is None and (several or in_part) and place.explains_all_at_one_line(broken):
         shown = place.findings()
         return Diagnosis(tuple(shown), (None,) * len(shown))
     findings = [
         finding if repair is None else _named_and_placed(finding, repair, broken, sources)
         for finding, repair in zip(findings, repairs, strict=True)
     ]
+    steps_apart = in_steps and len({finding.span and finding.span.line for finding in findings}) > 1
+    if memory is None and steps_apart and place.explains_at_once(broken):
+        shown = place.findings()
+        return Diagnosis(tuple(shown), (None,) * len(shown))
     if len(findings) == 1 and _handed_out_partial(repairs[0]) and place.explains_all(broken):
         findings = _where_else(findings[0], place.findings()[0])
     if found.left and found.stale and all(is_gradient(found.capture, name) for name in found.left):
@@ -121,6 +123,8 @@ def _diagnosed(capture: Capture, proof: Proof, numbers: Confirmation | None, rea
         finding if repair is None else replace(finding, touched=_touched(repair.before, broken, finding))
         for finding, repair in zip(findings, repairs, strict=True)
     ]
+    pairs = zip(findings, repairs, strict=True)
+    findings = [finding if repair is not None else given_to_shared(finding, sources) for finding, repair in pairs]
     findings = at_one_place(findings)
     if (small := _small(numbers)) and findings:
         findings[0] = replace(findings[0], headline=f"{findings[0].headline}{small}")
@@ -128,9 +132,9 @@ def _diagnosed(capture: Capture, proof: Proof, numbers: Confirmation | None, rea
 
 
 def _where_else(finding: Finding, placed: Finding) -> list[Finding]:
-    """What a place tells, if it is another line: of the same line, a finding that names all gradients says more."""
-    lines = [(each.span.file, each.span.line) for each in (finding, placed) if each.span is not None]
-    return [finding if len(set(lines)) == 1 else placed]
+    """What a place tells, if the finding does not name that line already: then it says more, for it names all gradients."""
+    known = {(each.span.file, each.span.line) for each in (finding, *finding.related) if each.span is not None}
+    return [finding if placed.span is None or (placed.span.file, placed.span.line) in known else placed]
 
 
 def _handed_out_partial(repair: Repair | None) -> bool:
@@ -179,10 +183,12 @@ def _named_and_placed(finding: Finding, repair: Repair, broken: tuple[str, ...],
     named = by_parameter(repair.before, finding, repair)
     told = told_at_caller(repair.before, align(repair.before), broken, named, repair, sources)
     site = repair.hypothesis.site
-    if finding.rule == "wrong-scale" and site.node.op in SCALING | REDUCTIONS and finding.span is not None:
-        given = origin(repair.before.ranks[min(site.position)], site.node, sources)
-        inner = Related(finding.span, "what is computed with it")
-        told = replace(told, span=given, related=(inner, *told.related)) if given is not None else told
+    if finding.rule == "wrong-scale" and finding.span is not None:
+        if site.node.op not in SCALING | REDUCTIONS:
+            told = given_to_shared(told, sources)
+        elif (given := origin(repair.before.ranks[min(site.position)], site.node, sources)) is not None:
+            inner = Related(finding.span, "what is computed with it")
+            told = replace(told, span=given, related=(inner, *told.related))
     return with_library(told, repair.before.ranks[min(site.position)], site.node, sources)
 
 

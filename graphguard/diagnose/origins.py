@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
-from graphguard.ir import Graph, Node, Span
+from graphguard.ir import Frame, Graph, Node, Span
+from graphguard.refine.finding import Finding, Related
 from graphguard.repair.text.frames import Sources
 from graphguard.repair.text.program import Program, is_module
 from graphguard.repair.text.vocabulary import called_name
@@ -20,24 +22,50 @@ def origin(graph: Graph, node: Node, sources: Sources) -> Span | None:
     Of what the function around it reads as well: what another object of its class was given otherwise.
     """
     frames = sources.frames(graph, node)
-    program = sources.program(frames[0].span.file) if frames else None
-    value = program.expression(frames[0].span) if program is not None else None
+    owners = {name for frame in frames[1:] for name in _receivers(sources, frame.span)}
+    return _given_at(sources, frames[0].span, owners, around=True) if frames else None
+
+
+def given_to_shared(finding: Finding, sources: Sources) -> Finding:
+    """A finding in code that the specification runs too, at the one place that gives what is read there: such code is right, and what it was given is not."""
+    span = finding.span
+    if span is None or not sources.is_shared(Frame(span, "")):
+        return finding
+    given = _given_at(sources, span, frozenset(), around=False)
+    inner = Related(span, "what is computed with it")
+    return finding if given is None else replace(finding, span=given, related=(inner, *finding.related))
+
+
+def _given_at(sources: Sources, span: Span, owners: Collection[str], *, around: bool) -> Span | None:
+    """Where what an expression reads from attributes was given; ``owners`` are names of objects of which the calls around it ask something.
+
+    ``around``: what the function around it reads as well, if another object of its class was given otherwise.
+    """
+    program = sources.program(span.file)
+    value = program.expression(span) if program is not None else None
     if program is None or value is None:
         return None
-    while isinstance(around := program.parents.get(value), ast.BinOp):
-        value = around
-    function = program.function(value)
-    owners = {name for frame in frames[1:] for name in _receivers(sources, frame.span)}
+    while isinstance(outer := program.parents.get(value), ast.BinOp):
+        value = outer
     klass = program.klass(value)
-    for around, differing in ((value if isinstance(value, ast.BinOp) else None, False), (function, True)):
-        for read in ast.walk(around) if around is not None else ():
-            if isinstance(read, ast.Attribute) and isinstance(read.ctx, ast.Load) and not is_module(read):
+    places: list[tuple[ast.AST, bool]] = [(value, False)] if isinstance(value, ast.BinOp | ast.Call) else []
+    if around and (function := program.function(value)) is not None:
+        places.append((function, True))
+    for place, differing in places:
+        for read in ast.walk(place):
+            if isinstance(read, ast.Attribute) and isinstance(read.ctx, ast.Load) and _is_number(program, read):
                 own = klass if isinstance(read.value, ast.Name) and read.value.id == "self" else None
                 for holder, given in _assigned(sources, read.attr, own):
                     found = _given(sources, holder, given, owners, _STEPS, differing)
                     if found is not None:
                         return found
     return None
+
+
+def _is_number(program: Program, read: ast.Attribute) -> bool:
+    """Whether what is read may be a number: not what a module has, nor a group to communicate in."""
+    around = program.parents.get(read)
+    return not is_module(read) and not (isinstance(around, ast.keyword) and around.arg == "group")
 
 
 def _receivers(sources: Sources, span: Span) -> Iterator[str]:
@@ -68,7 +96,7 @@ def _assigned(sources: Sources, attr: str, klass: ast.ClassDef | None) -> list[_
 
 
 def _given(
-    sources: Sources, program: Program, value: ast.expr, owners: set[str], steps: int, differing: bool
+    sources: Sources, program: Program, value: ast.expr, owners: Collection[str], steps: int, differing: bool
 ) -> Span | None:
     """Where callers give what a parameter is, the name of a parameter followed further; None for anything else.  ``differing``: if another caller gives another thing."""
     function = program.function(value)
@@ -84,7 +112,7 @@ def _given(
         for node in ast.walk(each.tree)
         if isinstance(node, ast.Call) and called_name(node) == called
     ]
-    chosen = calls if len(calls) < 2 else [row for row in calls if owners.intersection(_names(*row))]
+    chosen = calls if len(calls) < 2 else [row for row in calls if any(name in owners for name in _names(*row))]
     if len(chosen) != 1 or (differing and len({_text(each, call, value.id, bound) for each, call in calls}) < 2):
         return None
     holder, call = chosen[0]

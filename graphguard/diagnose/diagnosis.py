@@ -10,10 +10,12 @@ from graphguard.confirm.confirmation import Confirmation
 from graphguard.diagnose.callers import by_parameter, told_at_caller
 from graphguard.diagnose.libraries import with_library
 from graphguard.diagnose.localised import Localised
+from graphguard.diagnose.origins import given_to_shared, origin
 from graphguard.diagnose.rereading import reread
 from graphguard.ir import Capture, Var
 from graphguard.ir.collection import without_collection
 from graphguard.ir.fuel import LOOKS, SECOND, Fuel
+from graphguard.ops import REDUCTIONS
 from graphguard.refine.finding import Finding, Related
 from graphguard.refine.proving.proof import Proof
 from graphguard.refine.proving.prove import expanded, prove
@@ -28,6 +30,8 @@ from graphguard.repair.findings.unexplained import unexplained
 from graphguard.repair.findings.unsent import unsent_finding
 from graphguard.repair.findings.unwritten import unwritten_finding
 from graphguard.repair.graph.alignment import align
+from graphguard.repair.graph.edits import InsertReduction
+from graphguard.repair.graph.neighbours import SCALING
 from graphguard.repair.graph.opened import opened
 from graphguard.repair.graph.slices import reached
 from graphguard.repair.shards.packed import packed, packed_finding
@@ -84,7 +88,7 @@ def _diagnosed(capture: Capture, proof: Proof, numbers: Confirmation | None, rea
         wider = _wider(untouched, broken, numbers, sources)
         shorter = not found.repairs or len(wider.repairs) < len(found.repairs)
         found = wider if wider.repairs and shorter else found
-    place = Localised(capture, proof, trials.alignment, broken, sources)
+    place = Localised(capture, proof, trials.alignment, broken, sources, numbers.ratios or {})
     memory = unwritten_finding(whole, numbers, sources)
     if memory is None and found.repairs and place.makes_up(found.repairs[0]) and (shown := place.findings()):
         return Diagnosis(tuple(shown), (None,) * len(shown))
@@ -93,13 +97,20 @@ def _diagnosed(capture: Capture, proof: Proof, numbers: Confirmation | None, rea
         capture, _mended(found, broken, numbers, own, sources, found is not first), list(found.repairs), sources
     )
     several = len({finding.alike or number for number, finding in enumerate(findings)}) > 1 and not in_steps
-    if memory is None and several and place.explains_all_at_one_line(broken):
+    in_part = bool(found.left) and bool(findings) and findings[0].rule == "wrong-scale"
+    if memory is None and (several or in_part) and place.explains_all_at_one_line(broken):
         shown = place.findings()
         return Diagnosis(tuple(shown), (None,) * len(shown))
     findings = [
         finding if repair is None else _named_and_placed(finding, repair, broken, sources)
         for finding, repair in zip(findings, repairs, strict=True)
     ]
+    steps_apart = in_steps and len({finding.span and finding.span.line for finding in findings}) > 1
+    if memory is None and steps_apart and place.explains_at_once(broken):
+        shown = place.findings()
+        return Diagnosis(tuple(shown), (None,) * len(shown))
+    if len(findings) == 1 and _handed_out_partial(repairs[0]) and place.explains_all(broken):
+        findings = _where_else(findings[0], place.findings()[0])
     if found.left and found.stale and all(is_gradient(found.capture, name) for name in found.left):
         findings[0] = replace(findings[0], related=(*findings[0].related, _outdated(capture, found.left)))
     elif found.left:
@@ -112,10 +123,25 @@ def _diagnosed(capture: Capture, proof: Proof, numbers: Confirmation | None, rea
         finding if repair is None else replace(finding, touched=_touched(repair.before, broken, finding))
         for finding, repair in zip(findings, repairs, strict=True)
     ]
+    pairs = zip(findings, repairs, strict=True)
+    findings = [finding if repair is not None else given_to_shared(finding, sources) for finding, repair in pairs]
     findings = at_one_place(findings)
     if (small := _small(numbers)) and findings:
         findings[0] = replace(findings[0], headline=f"{findings[0].headline}{small}")
     return Diagnosis(tuple(findings), tuple(repairs))
+
+
+def _where_else(finding: Finding, placed: Finding) -> list[Finding]:
+    """What a place tells, if the finding does not name that line already: then it says more, for it names all gradients."""
+    known = {(each.span.file, each.span.line) for each in (finding, *finding.related) if each.span is not None}
+    return [finding if placed.span is None or (placed.span.file, placed.span.line) in known else placed]
+
+
+def _handed_out_partial(repair: Repair | None) -> bool:
+    """Whether several gradients are reduced as they are handed out: what all of them come through may be a sum already."""
+    if repair is None or repair.hypothesis.rule != "gradient-not-reduced":
+        return False
+    return bool(repair.hypothesis.others) and all(isinstance(edit, InsertReduction) for edit in repair.hypothesis.edits)
 
 
 def _mended(
@@ -157,6 +183,12 @@ def _named_and_placed(finding: Finding, repair: Repair, broken: tuple[str, ...],
     named = by_parameter(repair.before, finding, repair)
     told = told_at_caller(repair.before, align(repair.before), broken, named, repair, sources)
     site = repair.hypothesis.site
+    if finding.rule == "wrong-scale" and finding.span is not None:
+        if site.node.op not in SCALING | REDUCTIONS:
+            told = given_to_shared(told, sources)
+        elif (given := origin(repair.before.ranks[min(site.position)], site.node, sources)) is not None:
+            inner = Related(finding.span, "what is computed with it")
+            told = replace(told, span=given, related=(inner, *told.related))
     return with_library(told, repair.before.ranks[min(site.position)], site.node, sources)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -40,6 +40,7 @@ class Localised:
     alignment: Alignment
     broken: Sequence[str]
     sources: Sources
+    ratios: Mapping[str, float] = field(default_factory=dict)
     _search: list[Search | None] = field(default_factory=list)
     _culprits: list[tuple[Mend, Finding]] | None = None
 
@@ -48,7 +49,8 @@ class Localised:
         """The search; None where the programs have no numbers at hand."""
         if not self._search:
             with np.errstate(all="ignore"):
-                self._search.append(Search.of(self.capture, self.proof, self.alignment, self.broken, FUEL))
+                ratios = {self.ratios[name] for name in self.broken if self.ratios.get(name)}
+                self._search.append(Search.of(self.capture, self.proof, self.alignment, self.broken, FUEL, ratios))
         return self._search[0]
 
     @np.errstate(all="ignore")
@@ -88,6 +90,10 @@ class Localised:
         """Whether one culprit explains all that is broken, by its own operands or by what one line makes of right ones."""
         first = self._first(broken)
         return self.explains_all(broken) or (first is not None and self._is_one_line(first))
+
+    def explains_at_once(self, broken: Sequence[str]) -> bool:
+        """Whether one site explains all that is broken, which edits mend at several alone."""
+        return self._first(broken) is not None
 
     def _first(self, broken: Sequence[str]) -> Mend | None:
         """The first culprit, if it mends all that is broken."""

@@ -293,7 +293,7 @@ class Numbers:
         return _like(compare(a.array, b.array), a, b)
 
     def distinct(self, v: Number, dim: int) -> bool:
-        return False
+        return bool(np.diff(np.sort(v.array, axis=dim), axis=dim).all())
 
     def truths(self, v: Number) -> bool:
         return False

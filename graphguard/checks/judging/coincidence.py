@@ -60,14 +60,26 @@ def by_chance(broken: Broken, finding: Finding, row: Mapping[str, Any]) -> Gener
 def unless_right_elsewhere(
     broken: Broken, finding: Finding, row: Mapping[str, Any]
 ) -> Generator[Step, Any, Chance | None]:
-    """As :func:`by_chance`, of an edit for which nothing but its proof speaks: it must be right on all meshes that can be recorded, smaller and larger ones, and on one at least."""
-    request, tried = broken.request, False
-    for mesh in all_meshes(broken.report.mesh):
+    """As :func:`by_chance`, of an edit for which nothing but its proof speaks: it must be right on all meshes that can be recorded, smaller and larger ones, and on one at least.
+
+    Programs that cut what one rank more does not divide are wrong there whatever they are: where twice as many ranks are right, that says nothing.
+    """
+    request, tried, once_more = broken.request, False, dict[str, CheckRequest]()
+    sizes = broken.report.mesh
+    for mesh in all_meshes(sizes):
         asked = replace(request, mesh=mesh)
         said = yield from _said(asked, finding, row["texts"])
-        if said in (_FACTOR, _WRONG):
+        longer = [axis for axis in mesh if mesh[axis] > sizes[axis]]
+        if said is _WRONG and longer and mesh[longer[0]] == sizes[longer[0]] + 1 != 2 * sizes[longer[0]]:
+            once_more[longer[0]] = asked
+        elif said in (_FACTOR, _WRONG):
             return Chance(asked)
-        tried |= said is _RIGHT
+        elif said is _RIGHT:
+            tried = True
+            for axis in longer:
+                once_more.pop(axis, None)
+    if once_more:
+        return Chance(next(iter(once_more.values())))
     varied = yield from _with_other_constants(request, finding, row)
     if isinstance(varied, Chance):
         return varied

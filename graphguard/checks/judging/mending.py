@@ -11,20 +11,21 @@ from graphguard.checks.judging.bounded import bounded
 from graphguard.checks.judging.coincidence import Chance, by_chance, told_elsewhere
 from graphguard.checks.judging.mends import Broken, mends
 from graphguard.checks.judging.meshes import meshes_to_try
-from graphguard.checks.judging.nearby import mended_nearby
+from graphguard.checks.judging.nearby import Nearby, decided_otherwise, mended_nearby
 from graphguard.checks.judging.requests import CheckRequest, Judge, Step, Steps, is_long
 from graphguard.checks.judging.together import together
 from graphguard.checks.judging.tried import InPart, Tried, Unfinished, with_tried
 from graphguard.ir.plain import from_plain, to_plain
 from graphguard.refine.finding import Finding
 from graphguard.repair.writing.words import listed
-from graphguard.report.diagnostics import Diagnostic, Fix, TextEdit
+from graphguard.report.diagnostics import Diagnostic, Fix, RelatedPlace, TextEdit
 from graphguard.report.folding import mesh_text
 
 FIXES_PER_FINDING = 3
 CANDIDATES_PER_FINDING = 8
 ALTERNATIVES_PER_FINDING = 2  # candidates that are still tried once a fix is proved, less those that were in vain before it: each is traced and proved anew
 CANDIDATES_OF_SCRIPT = 3  # of a finding in a script, which is recorded again from its imports on for each
+_UNREAD = frozenset(("gradient-not-reduced", "dead-collective"))  # what nothing reads, where something else is read
 _GIVEN_UP = "note: the search for a fix was given up: edited programs take long to record or to prove"
 
 
@@ -64,8 +65,11 @@ def repaired(broken: Broken, findings: list[Finding], judge: Judge | None = None
                 )
         if retold is None and not fixes and judge is not None:
             near = yield from mended_nearby(broken, index, finding, before)
+            if not near.fixes and near.tried is None and tried is None:
+                near = yield from decided_otherwise(broken, index, finding, before)
             fixes, left, headline = near.fixes, near.left, near.message
-            tried = tried or near.tried
+            if tried is None and near.tried is not None:
+                tried, diagnostic = near.tried, _decided(diagnostic, near)
         if retold is not None:
             diagnostic, left = retold
             before, broken = diagnostic.fixes[0].edits, replace(broken, spoiled=left)
@@ -85,6 +89,24 @@ def repaired(broken: Broken, findings: list[Finding], judge: Judge | None = None
         for finding, diagnostic, fixes, note in told
     ]
     return replace(broken.report, diagnostics=together(labelled))
+
+
+def _decided(diagnostic: Diagnostic, near: Nearby) -> Diagnostic:
+    """A diagnostic where a text mends that is tried alone: what came of it is told no more, but where it is said."""
+    place = near.tried.fix.place if near.tried is not None else None
+    if place is None or diagnostic.span is None or place.line == diagnostic.span.line:
+        return diagnostic
+    of_value = near.explained or diagnostic.rule not in _UNREAD
+    rule = diagnostic.rule if of_value else "wrong-relation"
+    seen = RelatedPlace(diagnostic.span, diagnostic.message.splitlines()[0])
+    return replace(
+        diagnostic,
+        code=rule,
+        rule=rule,
+        span=place,
+        message=near.message,
+        related=(seen, *(each for each in diagnostic.related if each.span != place)),
+    )
 
 
 def _labelled(

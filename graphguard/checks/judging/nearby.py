@@ -22,12 +22,13 @@ LARGE: Final = 4_000  # calls of a program of which not even so few are
 
 
 class Nearby(NamedTuple):
-    """The first draft that mends a finding (none, if none does), the promises that are broken still, and the message to tell; else what was tried."""
+    """The first draft that mends a finding (none, if none does), the promises that are broken still, and the message to tell; else what was tried, and whether an edit of the graphs says what is wrong."""
 
     fixes: list[Fix]
     left: frozenset[str]
     message: str
     tried: Tried | None = None
+    explained: bool = False
 
 
 def mended_nearby(
@@ -39,32 +40,54 @@ def mended_nearby(
     what was tried.
     """
     message = broken.diagnostics[index].message
-    tried: Tried | None = None
-    for row in (yield from _rows(broken, index, before, forgotten)):
-        mended = yield from bounded(mends(broken, finding, row["texts"], hasty=True), broken.allowed, None)
-        if mended is None:
-            continue
-        key, failing = mended
-        if not (yield Step("prover", "same_question", {"proof": broken.report.proof, "other": key})):
+    found = Nearby([], broken.spoiled, message)
+    for row in (yield from _rows(broken, index, before, "forgotten" if forgotten else "texts")):
+        failing = yield from _mended(broken, finding, row)
+        if failing is None:
             continue
         fix = replace(from_plain(Fix, row["fix"]), proved=True)
+        told = _told(row["headline"], fix, message, finding)
         chance = yield from bounded(unless_right_elsewhere(broken, finding, row), broken.allowed, Chance(None))
         if chance is None:
-            return Nearby([fix], failing, _told(row["headline"], fix, message, finding))
-        if chance.elsewhere is None and tried is None:
-            tried = Tried(fix, failing)
-    return Nearby([], broken.spoiled, message, tried)
+            return Nearby([fix], failing, told)
+        if chance.elsewhere is None and found.tried is None:
+            found = Nearby([], broken.spoiled, told, Tried(fix, failing), row["explained"])
+    return found
+
+
+def decided_otherwise(
+    broken: Broken, index: int, finding: Finding, before: tuple[TextEdit, ...]
+) -> Generator[Step, Any, Nearby]:
+    """The first decision of Python that mends a finding if it is taken the other way: where it is taken, and no fix."""
+    message = broken.diagnostics[index].message
+    for row in (yield from _rows(broken, index, before, "decisions")):
+        failing = yield from _mended(broken, finding, row)
+        if failing is not None:
+            fix = from_plain(Fix, row["fix"])
+            told = _told(row["headline"], fix, message, finding)
+            return Nearby([], broken.spoiled, told, Tried(fix, failing), row["explained"])
+    return Nearby([], broken.spoiled, message)
+
+
+def _mended(broken: Broken, finding: Finding, row: dict[str, Any]) -> Generator[Step, Any, frozenset[str] | None]:
+    """The promises that are broken still after a draft; None where it does not mend the finding, or mends another question."""
+    mended = yield from bounded(mends(broken, finding, row["texts"], hasty=True), broken.allowed, None)
+    if mended is None or not (
+        yield Step("prover", "same_question", {"proof": broken.report.proof, "other": mended[0]})
+    ):
+        return None
+    return mended[1]
 
 
 def _rows(
-    broken: Broken, index: int, before: tuple[TextEdit, ...], forgotten: bool
+    broken: Broken, index: int, before: tuple[TextEdit, ...], wanted: str
 ) -> Generator[Step, Any, list[dict[str, Any]]]:
     """The drafts that are worth their recording: fewer of a larger program, none of a very large one."""
     calls = sum(broken.report.operators.get(side, 0) for side in ("spec", "impl"))
     if calls > LARGE:
         return []
     request = broken.request
-    params = {"proof": broken.report.proof, "finding": index, "sources": dict(request.overlay), "forgotten": forgotten}
+    params = {"proof": broken.report.proof, "finding": index, "sources": dict(request.overlay), "wanted": wanted}
     rows: list[dict[str, Any]] = yield Step("prover", "nearby", {**params, "before": to_plain(before)})
     return rows[: max(FEWEST, CALLS // max(calls, 1))]
 

@@ -198,16 +198,17 @@ class Prover:
         finding: int,
         sources: dict[str, str],
         before: Sequence[dict[str, Any]] = (),
-        forgotten: bool = False,
+        wanted: str = "texts",
     ) -> list[dict[str, Any]]:
-        """Edits made of what the files have already, near a finding, best first, in the form of :meth:`candidates`; ``forgotten``: only those that go before taking a collective out."""
+        """Edits made of what the files have already, near a finding, best first, in the form of :meth:`candidates`; ``wanted`` as in :func:`~graphguard.repair.nearby.near.nearby`."""
         entry = self._entries[proof]
         if entry.diagnosis is None:
             return []
         edits = tuple(from_plain(TextEdit, row) for row in before)
         read = reader(sources)
-        found = nearby(entry.diagnosis.findings[finding], Sources.of(entry.capture, read), edits, forgotten)
-        return _rows(entry.capture, found, read)
+        found = nearby(entry.diagnosis.findings[finding], Sources.of(entry.capture, read), edits, wanted)
+        explained = entry.diagnosis.repairs[finding] is not None  # what is wrong is known, if not how to write it
+        return [{**row, "explained": explained} for row in _rows(entry.capture, found, read)]
 
     def texts(self, edits: list[dict[str, Any]], sources: dict[str, str]) -> dict[str, str] | None:
         """The texts of the files after edits, by path; None where they would not parse."""

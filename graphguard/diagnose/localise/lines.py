@@ -10,10 +10,12 @@ from dataclasses import dataclass, replace
 from graphguard.diagnose.localise.mends import Mend
 from graphguard.diagnose.localise.search import Search
 from graphguard.diagnose.localise.sites import MOVES, Site
+from graphguard.diagnose.origins import origin
 from graphguard.ir import Graph, Node, Span
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.ops import operators
 from graphguard.repair.text.frames import Sources
+from graphguard.repair.text.program import Function
 
 _ASKING = frozenset(("backward", "grad"))
 SHAPED = operators(lambda op: op.moves in ("same", "view", "permute", "expand"))
@@ -31,10 +33,12 @@ class Lines:
         site = mend.blame or mend.site
         if mend.lost is not None and (left_out := self.left_out(mend)) is not None:
             return left_out
+        if mend.tried.factor is not None and (given := origin(self._graph(site), site.node, self.sources)) is not None:
+            return given
         if mend.evidence == "region" and not mend.late:
-            region = self.region(mend.site)
+            region = self._spoiling(self.region(mend.site))
             only_moved = all(each.node.op in MOVES | COLLECTIVES for each in region)
-            shared = None if only_moved else self._common(region)
+            shared = None if only_moved else self._common(self._own(region))
             if shared is not None:
                 return shared
         return self._blamed(mend, self._chosen(site) if mend.evidence == "layout" else site)
@@ -113,6 +117,24 @@ class Lines:
             todo += self.search.sites.operands(one)
         return sorted(found.values(), key=lambda each: each.order)
 
+    def _own(self, region: list[Site]) -> list[Site]:
+        """The sites of a region that code computes which the specification does not run, where there are any: the other is right, and is given what is wrong."""
+        frames = ((site, self.sources.frames(self._graph(site), site.node)[:1]) for site in region)
+        return [site for site, inner in frames if not any(map(self.sources.is_shared, inner))] or region
+
+    def _spoiling(self, region: list[Site]) -> list[Site]:
+        """The sites of a region that no right output rests on, where there are any."""
+        sites, numbers = self.search.sites, self.search.numbers
+        wrong = {promise.name for promise in numbers.failing}
+        kept = [
+            sites[sites.owner[rank, var]]
+            for rank, graph in enumerate(numbers.capture.ranks)
+            for name, var in graph.outputs.items()
+            if name not in wrong and (rank, var) in sites.owner
+        ]
+        right = {each.number for each in self._behind(*kept)}
+        return [site for site in region if site.number not in right] or region
+
     def _graph(self, site: Site) -> Graph:
         return self.search.numbers.capture.ranks[site.rank]
 
@@ -133,12 +155,42 @@ class Lines:
             same = node.op == site.node.op and node.phase == site.node.phase and index not in mended
             if same and len(node.reads) == len(site.node.reads) and len(node.outs) > site.slot:
                 number = self.search.sites.owner.get((site.rank, node.outs[site.slot]))
-                if number is None or self.search.sites[number].is_right or not self.search.sites[number].live:
-                    others.append(self.frames(site, replace(node)))
+                other = None if number is None else self.search.sites[number]
+                if other is None or other.is_right or not other.live:
+                    spans = self.frames(site, replace(node))
+                    if spans != frames:
+                        others.append(spans)
+                    elif other is not None and other.live and self._are_apart(site, other):
+                        others.append(self._up_to_loop(frames))
         for span in frames:
-            if not any(span in other and other != frames for other in others):
+            if not any(span in other for other in others):
                 return span
         return frames[0] if frames else None
+
+    def _are_apart(self, site: Site, other: Site) -> bool:
+        """Whether neither of two sites is made of the other: passes of a loop that each serve a tensor of their own."""
+        return other not in self._behind(site) and site not in self._behind(other)
+
+    def _behind(self, *last: Site) -> list[Site]:
+        found: dict[int, Site] = {}
+        todo = list(last)
+        while todo:
+            one = todo.pop()
+            if one.number not in found:
+                found[one.number] = one
+                todo += self.search.sites.operands(one)
+        return list(found.values())
+
+    def _up_to_loop(self, frames: Sequence[Span]) -> list[Span]:
+        """The places within the function that a loop stands in, if it is called by another: it serves what other passes are given."""
+        for place, span in enumerate(frames[:-1]):
+            program = self.sources.program(span.file)
+            value = program.expression(span) if program is not None else None
+            around = program.ancestors(value) if program is not None and value is not None else ()
+            inner = itertools.takewhile(lambda node: not isinstance(node, Function), around)
+            if any(isinstance(node, ast.For | ast.While) for node in inner):
+                return list(frames[: place + 1])
+        return []
 
     def _common(self, sites: Sequence[Site]) -> Span | None:
         """The innermost line that all sites of a region go through; where they part within one function, its first line of them."""
@@ -159,6 +211,7 @@ class Lines:
         if program is None or any(span.file != spans[0].file for span in spans):
             return shared
         functions = {id(program.enclosing_function(span)) for span in spans}
-        families = [family for family in self.search.sites.families if any(site in family for site in sites)]
-        once = shared is None or all(len(family) == 1 for family in families)
+        computing = [site for site in sites if site.computes]  # what is computed once is moved several times
+        families = [family for family in self.search.sites.families if any(site in family for site in computing)]
+        once = shared is None or all(self._are_apart(*pair) for f in families for pair in itertools.pairwise(f))
         return spans[0] if once and len(functions) == 1 else shared

@@ -49,13 +49,20 @@ class Search:
     reach: Reach
     calls: Calls
     results: frozenset[str]
+    ratios: frozenset[float] = frozenset()
     loose: bool = False
     outputs: set[tuple[int, Var]] = field(default_factory=set)
     _found: bool = False
 
     @classmethod
     def of(
-        cls, capture: Capture, proof: Proof, alignment: Alignment, broken: Sequence[str], fuel: int
+        cls,
+        capture: Capture,
+        proof: Proof,
+        alignment: Alignment,
+        broken: Sequence[str],
+        fuel: int,
+        ratios: Collection[float] = (),
     ) -> Search | None:
         """Prepare a search; None where numbers do not refute the claim, or the programs are too large to be compared tensor by tensor."""
         numbers = Numbers.of(capture, broken, fuel)
@@ -74,6 +81,7 @@ class Search:
             Reach(numbers, layouts),
             Calls(sites, layouts),
             frozenset(results_among(capture, broken)),
+            frozenset(ratios),
         )
         made._expect(numbers.failing)
         return made
@@ -124,6 +132,10 @@ class Search:
         strong = False
         families = sorted(self.sites.live_families(), key=self._turn)
         kept = self.numbers.fuel // _KEPT
+        for mend in self._scaled(left, idle=True) if self.ratios else ():  # one output shows by how much
+            if len(mend.mended) == len(left):
+                yield mend
+                return
         for near in (True, False):
             for family in families:
                 if near and self.numbers.fuel < kept:
@@ -273,14 +285,20 @@ class Search:
         more = len(mended) > max(len(mend.mended) for mend in found)
         return [Mend(tried, mended, self._evidence(tried))] if more else []
 
-    def _scaled(self, left: Sequence[Promise]) -> Iterator[Mend]:
-        """Sites that a factor alone puts right, of operators that can bring one in."""
-        factors = self.interventions.factors()
+    def _scaled(self, left: Sequence[Promise], idle: bool = False) -> Iterator[Mend]:
+        """Sites that a factor alone puts right, of operators that can bring one in; ``idle``: of what rests on no input, by a factor that outputs show."""
+        factors = [1 / ratio for ratio in self.ratios] if idle else self.interventions.factors()
         for family in self.sites.live_families():
             site = family[0]
             value = self.numbers.runs[0].ranks[site.rank][site.tensors[site.rank]]
             known = site.is_right and not self.sites.idle(site)  # a number alone is easily the one of another call
-            if known or not site.computes or value.dtype.kind != "f" or not self._scales(site):
+            if (
+                known
+                or not site.computes
+                or (idle and not self.sites.idle(site))
+                or value.dtype.kind != "f"
+                or not self._scales(site)
+            ):
                 continue
             for sites in [tuple(family)] if len(family) == 1 else [tuple(family), *((each,) for each in family[:6])]:
                 for factor in factors:

@@ -36,9 +36,12 @@ class Telling:
         span = self.lines.told(mend) or sources.capture.check.span
         site = mend.site
         left_out = self.lines.left_out(mend)
-        place = (self.lines.innermost(site) if left_out is not None else None) or span
+        aside = (mend.evidence == "region" or mend.tried.factor is not None) and span not in self.lines.frames(site)
+        place = (self.lines.innermost(site) if left_out is not None or aside else None) or span
         name = self._name(site, place)
         rule, text = ("wrong-shard", self._left_out(mend, name, place)) if left_out else self._said(mend, name)
+        if aside and left_out is None and (first := sources.tensor_at(span)) and first != name:
+            text = f"{text}; that goes wrong from '{_short(first)}' on"
         capture = sources.capture
         needed = mend.needed
         related = []

@@ -63,7 +63,8 @@ def _places(capture: Capture, guess: Hypothesis, rank: int, sources: Sources) ->
     numbers = sources.numbers(graph, node) if isinstance(guess.edit, Scale | MoveSlice | Bypass) else []
     within = forward_place(graph, node, guess.edit, sources)
     called = sources.forward_call(graph, node) if guess.own_pass else None
-    first = [place for place in (called, within) if place is not None]
+    knowing = sources.knowing_place(graph, node) if isinstance(guess.edit, InsertReduction) else None
+    first = [place for place in (called, within, knowing) if place is not None]
     others = _shared(capture, guess, rank, sources.places(graph, node), sources)
     return [*(numbers if guess.others else ()), *dict.fromkeys([*first, *others]), *numbers]
 

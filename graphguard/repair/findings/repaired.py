@@ -83,8 +83,9 @@ def repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
     within = forward_place(graph, site.node, guess.edit, sources)
     within = sources.forward_call(graph, site.node) if guess.own_pass else within
     met = meeting_place(capture, guess.edit, sources)
-    span = _exchanged(capture, guess, rank, sources) or met or within or sources.place(graph, site.node)
-    name = _name(graph, guess, within or sources.name_place(graph, site.node), sources, repair.mends)
+    span = _exchanged(capture, guess, rank, sources) or met or within or placed(guess, graph, sources)
+    told = span if span != sources.place(graph, site.node) else sources.name_place(graph, site.node)
+    name = _name(graph, guess, within or told, sources, repair.mends)
     if met is not None:
         name = sources.tensor_at(met)
     if isinstance(guess.edit, OtherCalls):
@@ -114,6 +115,13 @@ def repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
         promises=repair.mends,
         related=tuple(_related(capture, graph, site.node, span, sources, repair)),
     )
+
+
+def placed(guess: Hypothesis, graph: Graph, sources: Sources) -> Span | None:
+    """The primary place of a guess: where a sum is missing, in a function that can know so."""
+    if isinstance(guess.edit, InsertReduction) and guess.site.node.phase == "forward":
+        return sources.knowing_place(graph, guess.site.node)
+    return sources.place(graph, guess.site.node)
 
 
 def _other_calls(

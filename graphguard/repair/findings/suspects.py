@@ -85,7 +85,7 @@ def _certain(found: Search, promise: str, around: Neighbours, sources: Sources) 
     if is_gradient(capture, promise) and (cut := without_gradients(capture, promise)) is not None:
         return Suspect("gradient-not-reduced", cut, reason=CUT)
     if (parted := divided_by_parts(found, around)) is not None:
-        return Suspect("wrong-scale", _location(parted[0]), reason=parted[1])
+        return Suspect("wrong-scale", parted[0], reason=parted[1])
     for node in () if found.repairs else dead_everywhere(capture):  # an edit may have left one without a reader
         # nor does what spreads initial values, before the program itself
         if node.phase != "prelude" and (node.op != gg.all_gather or node.phase != "backward"):

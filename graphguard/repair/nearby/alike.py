@@ -14,6 +14,8 @@ from graphguard.report.diagnostics import TextEdit
 
 _ORDERS: Final = frozenset({"permute", "movedim", "transpose"})
 _PLACES: Final = ("group", "rank", "ranks", "size")
+_GROUPS: Final = frozenset({"get_group", "new_group", "WORLD"})
+_ASKED: Final = frozenset({"get_rank", "get_world_size", "size"})  # a number of one
 _OTHER: Final[dict[type[ast.AST], str]] = {ast.Mod: "//", ast.FloorDiv: "%", ast.Add: "-", ast.Sub: "+"}
 _COMPARED: Final[dict[type[ast.AST], str]] = {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">"}
 
@@ -21,18 +23,35 @@ _COMPARED: Final[dict[type[ast.AST], str]] = {ast.Lt: "<=", ast.LtE: "<", ast.Gt
 def places(scope: Scope, _scene: Scene) -> Iterator[Mistake]:
     """Another group, rank or size that the same object keeps, or that is in sight by another name."""
     program = scope.program
-    classes = [kept_by(node) for node in ast.walk(program.tree) if isinstance(node, ast.ClassDef)]
+    own = [node for node in ast.walk(program.tree) if isinstance(node, ast.ClassDef)]
+    classes = [kept_by(node) for node in own]
+    groups = [groups_of(node) for node in own]
     for node in scope.nodes():
         match node:
             case ast.Attribute(attr=attr, ctx=ast.Load()) if attr.endswith(_PLACES):
                 kept = sorted({other for each in classes if attr in each for other in each if _is_like(attr, other)})
                 texts = [f"{program.source(node.value)}.{other}" for other in kept]
+            case ast.Attribute(attr=attr, ctx=ast.Load()):
+                others = sorted({other for each in groups if attr in each for other in each} - {attr})
+                texts = [f"{program.source(node.value)}.{other}" for other in others]
             case ast.Name(id=name, ctx=ast.Load()) if name.endswith(_PLACES):
                 texts = [other for other in scope.bound_before(node) if _is_like(name, other)]
             case _:
                 continue
         for text in texts:
             yield scope.instead(node, text, f"'{program.source(node)}' stands where '{text}' is needed")
+
+
+def groups_of(klass: ast.ClassDef) -> set[str]:
+    """The attributes that a class makes process groups, whatever their names."""
+    found: set[str] = set()
+    for node in ast.walk(klass):
+        match node:
+            case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self"), attr=attr)], value=value):
+                names = {getattr(each, "attr", getattr(each, "id", "")) for each in ast.walk(value)}
+                if names & _GROUPS and not names & _ASKED:
+                    found.add(attr)
+    return found
 
 
 def _is_like(name: str, other: str) -> bool:

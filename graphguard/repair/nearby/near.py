@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from graphguard.refine.finding import Finding
 from graphguard.repair.drafting.candidates import Candidate
 from graphguard.repair.nearby.alike import inverses, marks, operators, orders, places
 from graphguard.repair.nearby.arguments import as_another_call, flags, left_out
+from graphguard.repair.nearby.decisions import cleared, counted, turned, undone
 from graphguard.repair.nearby.left_over import discarded, idle, uncalled, unread_parameters
 from graphguard.repair.nearby.order import earlier, exchanged
 from graphguard.repair.nearby.scene import FAR, Kind, Mistake, Scene
@@ -16,10 +18,11 @@ from graphguard.repair.writing.applied import apart, applied
 from graphguard.report.diagnostics import Fix, TextEdit
 
 MOST: Final = 24  # drafts of a finding: each is recorded anew
+FEW: Final = 16  # decisions of one
 _FAR: Final = 4  # calls from the finding after which it does not matter how many more there are
 
 
-class _Asked(NamedTuple):
+class Asked(NamedTuple):
     """A kind of mistake, how unlikely it is, and how many calls from the finding it is looked for."""
 
     kind: Kind
@@ -29,30 +32,43 @@ class _Asked(NamedTuple):
 
 # What is left over or left out is seldom meant; another order, flag or operator is tried of what is near alone.
 KINDS: Final = (
-    _Asked(discarded, 0),
-    _Asked(idle, 0),
-    _Asked(left_out, 0),
-    _Asked(unread_parameters, 0),
-    _Asked(uncalled, 0),
-    _Asked(marks, 0),
-    _Asked(as_another_call, 1, 4),
-    _Asked(exchanged, 1, 3),
-    _Asked(earlier, 1, 3),
-    _Asked(flags, 1, 4),
-    _Asked(places, 2, 4),
-    _Asked(orders, 2, 3),
-    _Asked(operators, 2, 3),
-    _Asked(inverses, 2, 1),
+    Asked(discarded, 0),
+    Asked(idle, 0),
+    Asked(left_out, 0),
+    Asked(unread_parameters, 0),
+    Asked(uncalled, 0),
+    Asked(marks, 0),
+    Asked(as_another_call, 1, 4),
+    Asked(exchanged, 1, 3),
+    Asked(earlier, 1, 3),
+    Asked(flags, 1, 4),
+    Asked(places, 2, 4),
+    Asked(orders, 2, 3),
+    Asked(operators, 2, 3),
+    Asked(inverses, 2, 1),
+)
+# Whatever these mend, no fix is made of them.
+DECISIONS: Final = (
+    Asked(undone, 0, 4),
+    Asked(turned, 0, 4),
+    Asked(counted, 0, 4),
+    Asked(cleared, 1, 4),
 )
 _FORGOTTEN: Final = frozenset((left_out, unread_parameters))
+_WANTED: Final[dict[str, tuple[Asked, ...]]] = {
+    "texts": KINDS,
+    "forgotten": tuple(asked for asked in KINDS if asked.kind in _FORGOTTEN),
+    "decisions": DECISIONS,
+}
 
 
 def nearby(
-    finding: Finding, sources: Sources, before: tuple[TextEdit, ...] = (), forgotten: bool = False
+    finding: Finding, sources: Sources, before: tuple[TextEdit, ...] = (), wanted: str = "texts"
 ) -> list[Candidate]:
-    """Edited sources, each with one draft on top of the edits that were made ``before``; ``forgotten``: only what callers do not give, or functions do not read."""
+    """Edited sources, each with one draft on top of the edits that were made ``before``; ``wanted`` are all ``texts``, only what is ``forgotten`` (callers do not give it, or functions do not read it), or ``decisions``."""
     found = []
-    for mistake in near(finding, sources, forgotten):
+    most = FEW if wanted == "decisions" else MOST
+    for mistake in near(finding, sources, _WANTED[wanted])[:most]:
         texts = applied((*before, *mistake.edits), sources) if apart(before, mistake.edits) else None
         if texts is not None:
             fix = Fix(mistake.title, mistake.edits, proved=False, place=mistake.place)
@@ -60,12 +76,12 @@ def nearby(
     return found
 
 
-def near(finding: Finding, sources: Sources, forgotten: bool = False) -> list[Mistake]:
+def near(finding: Finding, sources: Sources, kinds: Sequence[Asked] = KINDS) -> list[Mistake]:
     """What may be wrong with the project's files."""
     scene = Scene.of(sources.programs(), [finding.span] if finding.span is not None else [], sources.capture)
     found: dict[tuple[TextEdit, ...], tuple[int, Mistake]] = {}
-    for asked in KINDS:
-        for scope in scene.scopes if not forgotten or asked.kind in _FORGOTTEN else ():
+    for asked in kinds:
+        for scope in scene.scopes:
             for mistake in asked.kind(scope, scene) if scope.away <= asked.within else ():
                 found.setdefault(mistake.edits, (asked.cost + min(scope.away, _FAR), mistake))
     return [mistake for _, mistake in sorted(found.values(), key=lambda row: row[0])][:MOST]

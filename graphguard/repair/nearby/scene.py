@@ -198,6 +198,9 @@ def _distances(scopes: Sequence[Scope], defined: dict[str, list[Scope]], places:
     programs = {scope.program.file: scope.program for scope in scopes}
     first = [programs[place.file].enclosing_function(place) for place in places if place.file in programs]
     away: dict[Function, int] = {each: 0 for each in first if each is not None}
+    for claim in away.keys() - {scope.function for scope in scopes}:  # a claim's own functions call others, too
+        names = {getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(claim)}
+        near[claim] |= {scope.function for name in names & defined.keys() for scope in defined[name]}
     waiting = list(away)
     for function in waiting:
         for other in sorted(near[function] - away.keys(), key=lambda each: each.lineno):

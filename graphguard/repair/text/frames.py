@@ -185,6 +185,26 @@ class Sources:
         first = next((node.id for node in ast.walk(value) if isinstance(node, ast.Name)), "")
         return returned and first in arguments and not _recomputed(function, first)
 
+    def knowing_place(self, graph: Graph, node: Node) -> Span | None:
+        """The innermost place of a node in a function that can know what is on which rank: none that does no more than hand out one expression of what it is given."""
+        place = self.place(graph, node)
+        spans = [frame.span for frame in self.frames(graph, node)]
+        outer = itertools.dropwhile(lambda span: span != place, spans)
+        return next((span for span in outer if not self._is_of_arguments_alone(span)), place)
+
+    def _is_of_arguments_alone(self, span: Span) -> bool:
+        program = self.program(span.file)
+        value = program.expression(span) if program is not None else None
+        function = program.function(value) if program is not None and value is not None else None
+        match function:
+            case ast.FunctionDef(body=[*_, ast.Return(value=ast.expr() as returned)], args=arguments) if (
+                returned is value
+            ):
+                given = {each.arg for each in arguments.args} - {"self"}
+                names = {node.id for node in ast.walk(returned) if isinstance(node, ast.Name) and not is_module(node)}
+                return bool(given) and names <= given and not any("group" in name for name in given)
+        return False
+
     def name_place(self, graph: Graph, node: Node) -> Span | None:
         """Where a node's tensor gets the name that its author knows it by: also in a function that the specification runs as well."""
         return self._placed(graph, node, shared=True)

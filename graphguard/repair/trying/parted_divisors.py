@@ -8,6 +8,7 @@ from typing import Final
 
 from graphguard.ir import Graph, Span, Var
 from graphguard.ops import aten, operators
+from graphguard.refine.outcome import Location
 from graphguard.repair.graph.neighbours import Neighbours
 from graphguard.repair.graph.slices import Site
 from graphguard.repair.trying.search import Search
@@ -15,28 +16,32 @@ from graphguard.repair.trying.search import Search
 _HELD: Final = operators(lambda op: op.casts) | {
     *(aten.clamp.default, aten.clamp.Tensor, aten.clamp_min.default, aten.clamp_min.Tensor, aten.maximum.default)
 }  # what is done to a count before it divides
+_SAME: Final = (
+    "'{what}' is a part of what the specification divides by, and all {passes} passes of the loop divide by it"
+)
+_OTHERS: Final = (
+    "'{what}' is divided by a part of what the specification divides by, another one in each of {passes} passes of the loop:"
+    " the mean of such quotients is a mean of means, in which parts of unequal counts count alike"
+)
 
 
-def divided_by_parts(found: Search, around: Neighbours) -> tuple[Site, str] | None:
-    """The first quotient of a loop whose passes divide by parts of a sum that the specification divides by, and what to say of it; None where there is none."""
+def divided_by_parts(found: Search, around: Neighbours) -> tuple[Location, str] | None:
+    """Where passes of a loop divide by parts of a sum that the specification divides by, or where the one part is made that all divide by, and what to say of it; None where there is none."""
     spec = found.capture.spec
     meant = _divisors(spec) if spec is not None else []
     passes = _passes(around) if meant else []
     made = {rank: graph.producers() for rank, graph in enumerate(found.capture.ranks)} if passes else {}
     for sites in passes:
         if any(all(_is_part(site, whole, found, made) for site in sites) for whole in meant):
-            return sites[0], _text(len(sites), len({site.node.args[1] for site in sites}) > 1)
+            rank, index = min(sites[0].position.items())
+            divisors = {site.node.args[1] for site in sites}
+            own = divisors.pop()
+            if not divisors and isinstance(own, Var):
+                whole = _count(found.capture.ranks[rank], made[rank], own)
+                index = made[rank].get(whole, index)
+                return Location(rank, index), _SAME.format(what="{what}", passes=len(sites))
+            return Location(rank, index), _OTHERS.format(what="{what}", passes=len(sites))
     return None
-
-
-def _text(passes: int, several: bool) -> str:
-    part = "'{what}' is divided by a part of what the specification divides by"
-    if not several:
-        return f"{part}, the same one in all {passes} passes of the loop"
-    return (
-        f"{part}, another one in each of {passes} passes of the loop:"
-        " the mean of such quotients is a mean of means, in which parts of unequal counts count alike"
-    )
 
 
 def _divisors(graph: Graph) -> list[Var]:

@@ -106,7 +106,7 @@ def _diagnosed(capture: Capture, proof: Proof, numbers: Confirmation | None, rea
         for finding, repair in zip(findings, repairs, strict=True)
     ]
     steps_apart = in_steps and len({finding.span and finding.span.line for finding in findings}) > 1
-    if memory is None and steps_apart and place.explains_at_once(broken):
+    if memory is None and steps_apart and place.explains_all_at_one_line(broken):
         shown = place.findings()
         return Diagnosis(tuple(shown), (None,) * len(shown))
     if len(findings) == 1 and _handed_out_partial(repairs[0]) and place.explains_all(broken):
@@ -123,8 +123,8 @@ def _diagnosed(capture: Capture, proof: Proof, numbers: Confirmation | None, rea
         finding if repair is None else replace(finding, touched=_touched(repair.before, broken, finding))
         for finding, repair in zip(findings, repairs, strict=True)
     ]
-    pairs = zip(findings, repairs, strict=True)
-    findings = [finding if repair is not None else given_to_shared(finding, sources) for finding, repair in pairs]
+    each_repair = zip(findings, repairs, strict=True)
+    findings = [finding if repair is not None else given_to_shared(finding, sources) for finding, repair in each_repair]
     findings = at_one_place(findings)
     if (small := _small(numbers)) and findings:
         findings[0] = replace(findings[0], headline=f"{findings[0].headline}{small}")
@@ -133,7 +133,8 @@ def _diagnosed(capture: Capture, proof: Proof, numbers: Confirmation | None, rea
 
 def _where_else(finding: Finding, placed: Finding) -> list[Finding]:
     """What a place tells, if the finding does not name that line already: then it says more, for it names all gradients."""
-    known = {(each.span.file, each.span.line) for each in (finding, *finding.related) if each.span is not None}
+    spans = (finding.span, *(each.span for each in finding.related))
+    known = {(span.file, span.line) for span in spans if span is not None}
     return [finding if placed.span is None or (placed.span.file, placed.span.line) in known else placed]
 
 

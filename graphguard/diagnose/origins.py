@@ -104,13 +104,13 @@ def _given(
         return None
     names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
     klass = program.klass(function)
-    called = klass.name if klass is not None and function.name == "__init__" else function.name
+    called = _heirs(sources, klass.name) if klass is not None and function.name == "__init__" else {function.name}
     bound = names[1:] if names[:1] in (["self"], ["cls"]) else names
     calls = [
         (each, node)
         for each in sources.programs()
         for node in ast.walk(each.tree)
-        if isinstance(node, ast.Call) and called_name(node) == called
+        if isinstance(node, ast.Call) and called_name(node) in called
     ]
     chosen = calls if len(calls) < 2 else [row for row in calls if any(name in owners for name in _names(*row))]
     if len(chosen) != 1 or (differing and len({_text(each, call, value.id, bound) for each, call in calls}) < 2):
@@ -120,6 +120,22 @@ def _given(
     if argument is not None and _is_parameter(holder, argument):
         return _given(sources, holder, argument, owners, steps - 1, False)
     return holder.span(call)
+
+
+def _heirs(sources: Sources, name: str) -> set[str]:
+    """A class, and those of the project that are made as it is."""
+    heirs = {name}
+    for program in sources.programs():
+        for node in ast.walk(program.tree):
+            if isinstance(node, ast.ClassDef) and heirs.intersection(map(_last_word, node.bases)):
+                own = any(isinstance(each, ast.FunctionDef) and each.name == "__init__" for each in node.body)
+                heirs.update(() if own else (node.name,))
+    return heirs
+
+
+def _last_word(value: ast.expr) -> str:
+    """The name that an expression ends in."""
+    return value.attr if isinstance(value, ast.Attribute) else value.id if isinstance(value, ast.Name) else ""
 
 
 def _is_parameter(program: Program, value: ast.expr) -> bool:

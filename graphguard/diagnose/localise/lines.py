@@ -14,6 +14,7 @@ from graphguard.diagnose.origins import origin
 from graphguard.ir import Graph, Node, Span
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.ops import operators
+from graphguard.repair.backward.asked import by_hand
 from graphguard.repair.text.frames import Sources
 from graphguard.repair.text.program import Function
 
@@ -35,6 +36,8 @@ class Lines:
             return left_out
         if mend.tried.factor is not None and (given := origin(self._graph(site), site.node, self.sources)) is not None:
             return given
+        if (handed := self.hands_back(mend)) is not None:
+            return handed
         if mend.evidence == "region" and not mend.late:
             region = self._spoiling(self.region(mend.site))
             only_moved = all(each.node.op in MOVES | COLLECTIVES for each in region)
@@ -42,6 +45,40 @@ class Lines:
             if shared is not None:
                 return shared
         return self._blamed(mend, self._chosen(site) if mend.evidence == "layout" else site)
+
+    def hands_back(self, mend: Mend) -> Span | None:
+        """What a backward written by hand returns, where an operator gives or reads another gradient than the one through the call that it belongs to; None if it computes that one itself, or autograd does."""
+        if mend.evidence not in ("operator", "handed", "region") or mend.needed is None or by_hand(self._graph(mend.site), mend.site.node):
+            return None
+        spec, makers = self.search.interventions.spec, self.search.layouts.makers
+        instead = self.search.calls.instead(mend)
+        through = {
+            made.forward
+            for var in (mend.needed.var, *(() if instead is None else (instead[1],)))
+            if (made := makers.get(var)) is not None and made.phase == "backward" and made.forward >= 0
+        }
+        called = {out for each in spec.nodes if each.stack in through for out in each.outs}
+        frames = (
+            frame
+            for site in self.search.sites.all
+            if any(state.var in called for state in site.states)
+            for frame in self.sources.frames(self._graph(site), site.node)
+        )
+        return next((span for frame in frames if (span := self._returned(frame.span)) is not None), None)
+
+    def _returned(self, span: Span) -> Span | None:
+        """What the backward returns that belongs to a forward written by hand, in which a place stands."""
+        program = self.sources.program(span.file)
+        function = program.enclosing_function(span) if program is not None else None
+        klass = program.klass(function) if program is not None and function is not None else None
+        if program is None or function is None or klass is None or function.name != "forward":
+            return None
+        method = next((each for each in klass.body if isinstance(each, Function) and each.name == "backward"), None)
+        returns = [each.value for each in ast.walk(method) if isinstance(each, ast.Return)] if method else []
+        first = (
+            returns[-1].elts[0] if returns and isinstance(returns[-1], ast.Tuple) else returns[-1] if returns else None
+        )
+        return program.span(first) if first is not None else None
 
     def left_out(self, mend: Mend) -> Span | None:
         """Where a rank leaves out what it needs later, if only code that the specification runs as well goes wrong for it; None elsewhere."""

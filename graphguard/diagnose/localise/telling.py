@@ -39,6 +39,8 @@ class Telling:
         aside = (mend.evidence == "region" or mend.tried.factor is not None) and span not in self.lines.frames(site)
         place = (self.lines.innermost(site) if left_out is not None or aside else None) or span
         name = self._name(site, place)
+        if (handed := self.lines.hands_back(mend)) is not None:
+            name = _short(sources.name_at(handed)) or name
         rule, text = ("wrong-shard", self._left_out(mend, name, place)) if left_out else self._said(mend, name)
         if aside and left_out is None and (first := sources.tensor_at(span)) and first != name:
             text = f"{text}; that goes wrong from '{_short(first)}' on"
@@ -122,6 +124,11 @@ class Telling:
             )
         if site.states:
             held = self._laid(site.states[0], site)
+            if held == wanted and (turns := self._turns(site.states[0].var, needed.var)):
+                return (
+                    "wrong-relation",
+                    f"{what} is {held} after {turns[0]} of {turns[2]} passes, where it is needed after {turns[1]}",
+                )
             return "wrong-relation", f"{what} is {held}, where {wanted} is needed"
         if mend.lack is not None:
             return (
@@ -319,6 +326,16 @@ class Telling:
         where = f" (line {line.line} of the specification)" if line is not None else ""
         gradient = "the gradient at " if node.phase == "backward" else ""
         return f"{gradient}'{name or operation(node.op)}'{where}"
+
+    def _turns(self, held: Var, needed: Var) -> tuple[int, int, int] | None:
+        """Of two tensors that a loop of the specification makes at one place: in which pass each, counted from one, and of how many."""
+        makers = self.lines.search.layouts.makers
+        one, other = makers.get(held), makers.get(needed)
+        if one is None or other is None or (one.op, one.stack) != (other.op, other.stack):
+            return None
+        spec = self.lines.search.interventions.spec
+        passes = [node.outs for node in spec.nodes if (node.op, node.stack) == (one.op, one.stack)]
+        return passes.index(one.outs) + 1, passes.index(other.outs) + 1, len(passes)
 
     def _laid(self, laid: Laid, site: Site | None = None) -> str:
         """A tensor of the specification in a layout, on the ranks of a site."""

@@ -31,6 +31,7 @@ def unwritten_finding(capture: Capture, numbers: Confirmation, sources: Sources)
         tensor=what,
         promises=numbers.differing,
         related=(*related, Related(capture.check.span, "the check that fails")),
+        seen=True,
     )
 
 

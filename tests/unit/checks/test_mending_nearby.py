@@ -34,7 +34,7 @@ MENDED = Span("model.py", 3, 1, 3, 4)
 def row(title: str, place: Span | None = None) -> dict[str, Any]:
     fix = to_plain(Fix(title, (), False, place=place))
     texts = {"file": title}
-    return {"fix": fix, "texts": texts, "headline": "'a' stands where 'b' is needed", "varied": None, "plain": None, "brings_numbers": False}  # fmt: skip
+    return {"fix": fix, "texts": texts, "headline": "'a' stands where 'b' is needed", "varied": None, "plain": None, "brings_numbers": False, "explained": False}  # fmt: skip
 
 
 def report_of(answer: Callable[[Any], Any], rule: str = "wrong-shard", **operators: int) -> Report:
@@ -73,8 +73,8 @@ class Answers:
             case "candidates":
                 return self.usual
             case "nearby":
-                self.asked.append(step.params["forgotten"])
-                return self.rows
+                self.asked.append(step.params["wanted"])
+                return [] if step.params["wanted"] == "decisions" else self.rows
             case "capture":
                 ranks, text = step.params["mesh"]["dp"], step.params["overlay"].get("file", "")
                 self.recorded.append((ranks, text))
@@ -133,13 +133,13 @@ def test_what_edits_of_the_graphs_mend_asks_for_no_drafts() -> None:
 def test_where_a_reduction_is_too_much_what_callers_forget_comes_first() -> None:
     answers = Answers([row("given", MENDED)], {"given", "removed"}, {1: "right"}, [row("removed")])
     (told,) = report_of(answers, "extra-reduction").diagnostics
-    assert (told.fixes[0].title, answers.asked) == ("given", [True])
+    assert (told.fixes[0].title, answers.asked) == ("given", ["forgotten"])
 
 
 def test_where_callers_forget_nothing_the_reduction_is_taken_out() -> None:
     answers = Answers([row("given", MENDED)], {"removed"}, {1: "right"}, [row("removed")])
     (told,) = report_of(answers, "extra-reduction").diagnostics
-    assert (told.fixes[0].title, answers.asked) == ("removed", [True])
+    assert (told.fixes[0].title, answers.asked) == ("removed", ["forgotten"])
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,8 @@ def _diagnosed(capture: Capture, proof: Proof, numbers: Confirmation | None, rea
         for finding, repair in zip(findings, repairs, strict=True)
     ]
     steps_apart = in_steps and len({finding.span and finding.span.line for finding in findings}) > 1
-    if memory is None and steps_apart and place.explains_all_at_one_line(broken):
+    unnamed = all(finding.rule == "wrong-relation" for finding in findings)  # steps that only make up for each other
+    if memory is None and steps_apart and unnamed and place.explains_at_once(broken):
         shown = place.findings()
         return Diagnosis(tuple(shown), (None,) * len(shown))
     if len(findings) == 1 and _handed_out_partial(repairs[0]) and place.explains_all(broken):

@@ -91,6 +91,10 @@ class Localised:
         first = self._first(broken)
         return self.explains_all(broken) or (first is not None and self._is_one_line(first))
 
+    def explains_at_once(self, broken: Sequence[str]) -> bool:
+        """Whether one site explains all that is broken, which edits mend at several alone."""
+        return self._first(broken) is not None
+
     def _first(self, broken: Sequence[str]) -> Mend | None:
         """The first culprit, if it mends all that is broken."""
         first = next((mend for mend, _ in self.culprits()), None)

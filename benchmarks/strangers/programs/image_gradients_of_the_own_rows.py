@@ -143,7 +143,7 @@ def train_step(cp=None):
 @gg.check(mesh={"cp": 2})
 def check(mesh):
     vision = (gg.tensor(PIXELS, WIDTH), gg.tensor(WIDTH, HIDDEN))
-    weights = vision + (gg.tensor(HIDDEN, 3 * HIDDEN), gg.tensor(HIDDEN, HIDDEN))
+    weights = (*vision, gg.tensor(HIDDEN, 3 * HIDDEN), gg.tensor(HIDDEN, HIDDEN))
     batch = (gg.tensor(TEXT, HIDDEN), gg.tensor(PATCHES, PIXELS), gg.tensor(SEQUENCE, HIDDEN))
     impl = train_step(ContextParallel(mesh.get_group("cp")))
     return gg.Refinement(train_step(), impl, batch + weights, out_relations="replicate", grads=False)

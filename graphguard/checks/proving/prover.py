@@ -200,14 +200,19 @@ class Prover:
         before: Sequence[dict[str, Any]] = (),
         wanted: str = "texts",
     ) -> list[dict[str, Any]]:
-        """Edits made of what the files have already, near a finding, best first, in the form of :meth:`candidates`; ``wanted`` as in :func:`~graphguard.repair.nearby.near.nearby`."""
+        """Edits made of what the files have already, near a finding, best first, in the form of :meth:`candidates`; ``wanted`` as in :func:`~graphguard.repair.nearby.near.nearby`.
+
+        No decisions of what one edit of the graphs explains: that is where it goes wrong.  One decision may explain what several edits mend.
+        """
         entry = self._entries[proof]
         if entry.diagnosis is None:
+            return []
+        explained = entry.diagnosis.repairs[finding] is not None  # what is wrong is known, if not how to write it
+        if explained and wanted == "decisions" and len(entry.diagnosis.findings) == 1:
             return []
         edits = tuple(from_plain(TextEdit, row) for row in before)
         read = reader(sources)
         found = nearby(entry.diagnosis.findings[finding], Sources.of(entry.capture, read), edits, wanted)
-        explained = entry.diagnosis.repairs[finding] is not None  # what is wrong is known, if not how to write it
         return [{**row, "explained": explained} for row in _rows(entry.capture, found, read)]
 
     def texts(self, edits: list[dict[str, Any]], sources: dict[str, str]) -> dict[str, str] | None:

@@ -48,7 +48,11 @@ class Lines:
 
     def hands_back(self, mend: Mend) -> Span | None:
         """What a backward written by hand returns, where an operator gives or reads another gradient than the one through the call that it belongs to; None if it computes that one itself, or autograd does."""
-        if mend.evidence not in ("operator", "handed", "region") or mend.needed is None or by_hand(self._graph(mend.site), mend.site.node):
+        if (
+            mend.evidence not in ("operator", "handed", "region")
+            or mend.needed is None
+            or by_hand(self._graph(mend.site), mend.site.node)
+        ):
             return None
         spec, makers = self.search.interventions.spec, self.search.layouts.makers
         instead = self.search.calls.instead(mend)

@@ -17,8 +17,11 @@ from typing import Any
 import torch
 from megatron.core import parallel_state
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
+from megatron.core.hyper_comm_grid import HyperCommGrid
 from megatron.core.models.gpt import GPTModel
-from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec, get_gpt_mtp_block_spec
+from megatron.core.optimizer import MegatronOptimizer, OptimizerConfig, clip_grads, get_megatron_optimizer
+from megatron.core.process_groups_config import ProcessGroupCollection
 from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 from megatron.core.transformer import TransformerConfig
 from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
@@ -34,6 +37,17 @@ _SIZES = {
     "cp": "context_parallel_size",
     "ep": "expert_model_parallel_size",
 }
+# What a collection of groups calls those along one axis or several.
+_GROUPS = {
+    "tp": ["tp"],
+    "cp": ["cp"],
+    "dp": ["dp"],
+    "pp": ["pp"],
+    "mp": ["tp", "pp"],
+    "tp_cp": ["tp", "cp"],
+    "dp_cp": ["cp", "dp"],
+    "tp_dp_cp": ["tp", "cp", "dp"],
+}
 
 
 def world(mesh: Any, **others: Any) -> None:
@@ -48,7 +62,31 @@ def world(mesh: Any, **others: Any) -> None:
         raise ValueError(
             f"Megatron orders ranks by {', '.join(order)}, the last varying fastest: give the mesh in that order; found {', '.join(placed)}"
         )
-    sizes = {_SIZES[name]: mesh.size(place) for place, name in enumerate(names) if name in _SIZES}
+    _initialise(mesh, **others)
+
+
+def groups(mesh: Any, **others: Any) -> ProcessGroupCollection:
+    """Groups along the mesh's axes ``tp``, ``cp``, ``dp`` and ``pp``, in whatever order it has them, for what takes a ``pg_collection``.
+
+    Megatron's global groups are made as well, of the same sizes and in Megatron's own order: what takes one of them although it was given another is found on a mesh such as ``{"tp": 2, "dp": 2}``,
+    where ``tp`` varies slowest.  ``others`` go to ``initialize_model_parallel``.  Raises ``ValueError`` where the mesh has another axis.
+    """
+    unknown = [name for name in mesh.mesh_dim_names if name not in ("tp", "cp", "dp", "pp")]
+    if unknown:
+        raise ValueError(f"give a mesh of the axes tp, cp, dp and pp; found {', '.join(unknown)}")
+    _initialise(mesh, **others)
+    sizes = {name: mesh.size(place) for place, name in enumerate(mesh.mesh_dim_names)}
+    # its first axis varies fastest, the mesh's last one
+    axes = [*reversed(mesh.mesh_dim_names), *(name for name in ("tp", "cp", "dp", "pp") if name not in sizes)]
+    grid = HyperCommGrid([sizes.get(name, 1) for name in axes], axes)
+    found = ProcessGroupCollection.use_mpu_process_groups()
+    for name, along in _GROUPS.items():
+        setattr(found, name, grid.create_pg(along))
+    return found
+
+
+def _initialise(mesh: Any, **others: Any) -> None:
+    sizes = {_SIZES[name]: mesh.size(place) for place, name in enumerate(mesh.mesh_dim_names) if name in _SIZES}
     parallel_state.destroy_model_parallel()
     parallel_state.initialize_model_parallel(**{**sizes, **others})
     model_parallel_cuda_manual_seed(1)
@@ -94,10 +132,25 @@ class Norm(nn.RMSNorm):
         self.weight.sequence_parallel = config.sequence_parallel
 
 
-def gpt(settings: TransformerConfig, *, length: int = 64, vocabulary: int = VOCABULARY, **layer: Any) -> GPTModel:
-    """Megatron's GPT with its local layers, on CUDA; ``layer`` goes to ``get_gpt_layer_local_spec``."""
+def gpt(
+    settings: TransformerConfig,
+    *,
+    length: int = 64,
+    vocabulary: int = VOCABULARY,
+    collection: ProcessGroupCollection | None = None,
+    **layer: Any,
+) -> GPTModel:
+    """Megatron's GPT with its local layers, on CUDA, with layers that predict further tokens where ``settings`` ask for them; ``layer`` goes to ``get_gpt_layer_local_spec``.
+
+    ``collection`` are its groups (None: Megatron's global ones).
+    """
     spec = get_gpt_layer_local_spec(**layer)
     spec.submodules.input_layernorm = spec.submodules.pre_mlp_layernorm = Norm
+    further = None
+    if settings.mtp_num_layers:
+        further = get_gpt_mtp_block_spec(settings, spec, use_transformer_engine=False)
+        for one in further.layer_specs:
+            one.submodules.enorm = one.submodules.hnorm = one.submodules.layer_norm = Norm
     return GPTModel(
         config=settings,
         transformer_layer_spec=TransformerBlockSubmodules(layer_specs=[spec] * settings.num_layers, layer_norm=Norm),
@@ -105,6 +158,8 @@ def gpt(settings: TransformerConfig, *, length: int = 64, vocabulary: int = VOCA
         max_sequence_length=length,
         share_embeddings_and_output_weights=False,
         position_embedding_type="rope",
+        mtp_block_spec=further,
+        pg_collection=collection,
     ).cuda()
 
 
@@ -114,24 +169,45 @@ def wrapped(model: nn.Module, **settings: Any) -> DistributedDataParallel:
     return DistributedDataParallel(model.config, chosen, model)
 
 
+def optimizer(model: nn.Module, **settings: Any) -> MegatronOptimizer:
+    """Megatron's optimizer of a wrapped model, Adam without clipping; ``settings`` are those of ``OptimizerConfig``.
+
+    The norm of the gradients is taken without Apex and Transformer Engine, whose kernel takes that of several tensors at once.
+    """
+    clip_grads.l2_norm_impl = _norm
+    chosen = OptimizerConfig(**{"optimizer": "adam", "lr": 0.01, "weight_decay": 0.0, "clip_grad": 0.0, **settings})
+    return get_megatron_optimizer(chosen, [model])
+
+
+def _norm(_chunk: int, _overflow: Any, lists: list[list[Any]], *_: Any) -> tuple[Any, None]:
+    return torch.stack([gradient.norm() for gradient in lists[0]]).norm().view(1), None
+
+
 def text(batch: int, length: int, vocabulary: int = VOCABULARY) -> tuple[Any, Any]:
     """Tokens and labels, as inputs of a check."""
     return tuple(gg.tensor(batch, length, dtype=torch.int64, low=0, high=vocabulary) for _ in range(2))  # type: ignore[return-value]
 
 
 def step(
-    model: nn.Module, finalise: Callable[[list[nn.Module]], None] | None = finalize_model_grads
+    model: nn.Module, finalise: Callable[[list[nn.Module]], None] | None = finalize_model_grads, **others: Any
 ) -> Callable[[Any, Any], dict[str, Any]]:
-    """A function of tokens and labels: loss and gradients of one micro-batch, after ``finalise``, which Megatron's schedules call after the last one (None: without)."""
+    """A function of tokens and labels: loss and gradients of one micro-batch, after ``finalise``, which Megatron's schedules call after the last one (None: without).
+
+    ``others`` go to the model.
+    """
 
     def run(tokens: Any, labels: Any) -> dict[str, Any]:
         length = tokens.shape[1]
         positions = torch.arange(length, device=tokens.device).unsqueeze(0)
-        mask = torch.ones(1, 1, length, length, dtype=torch.bool, device=tokens.device).triu(1)
-        loss = model(tokens, positions, mask, labels=labels).mean()
+        loss = model(tokens, positions, mask(length, tokens.device), labels=labels, **others).mean()
         loss.backward()
         if finalise is not None:
             finalise([model])
         return {"loss": loss.detach(), "gradients": gg.gradients(model)}
 
     return run
+
+
+def mask(length: int, device: Any = None) -> Any:
+    """The attention mask of text: True where a token may not look, which is ahead."""
+    return torch.ones(1, 1, length, length, dtype=torch.bool, device=device).triu(1)

@@ -21,10 +21,12 @@ from megatron.core.hyper_comm_grid import HyperCommGrid
 from megatron.core.models.gpt import GPTModel
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec, get_gpt_mtp_block_spec
 from megatron.core.optimizer import MegatronOptimizer, OptimizerConfig, clip_grads, get_megatron_optimizer
+from megatron.core.pipeline_parallel import get_forward_backward_func
 from megatron.core.process_groups_config import ProcessGroupCollection
 from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 from megatron.core.transformer import TransformerConfig
-from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
+from megatron.core.transformer.fsdp_dtensor_checkpoint import get_global_unique_param_name
+from megatron.core.transformer.transformer_block import TransformerBlockSubmodules, get_num_layers_to_build
 from torch import nn
 
 import graphguard as gg
@@ -142,6 +144,7 @@ def gpt(
 ) -> GPTModel:
     """Megatron's GPT with its local layers, on CUDA, with layers that predict further tokens where ``settings`` ask for them; ``layer`` goes to ``get_gpt_layer_local_spec``.
 
+    In a pipeline it is a rank's own stage, for :func:`scheduled`.
     ``collection`` are its groups (None: Megatron's global ones).
     """
     spec = get_gpt_layer_local_spec(**layer)
@@ -153,12 +156,16 @@ def gpt(
             one.submodules.enorm = one.submodules.hnorm = one.submodules.layer_norm = Norm
     return GPTModel(
         config=settings,
-        transformer_layer_spec=TransformerBlockSubmodules(layer_specs=[spec] * settings.num_layers, layer_norm=Norm),
+        transformer_layer_spec=TransformerBlockSubmodules(
+            layer_specs=[spec] * get_num_layers_to_build(settings), layer_norm=Norm
+        ),
         vocab_size=vocabulary,
         max_sequence_length=length,
         share_embeddings_and_output_weights=False,
         position_embedding_type="rope",
         mtp_block_spec=further,
+        pre_process=parallel_state.is_pipeline_first_stage(),
+        post_process=parallel_state.is_pipeline_last_stage(),
         pg_collection=collection,
     ).cuda()
 
@@ -206,6 +213,38 @@ def step(
         return {"loss": loss.detach(), "gradients": gg.gradients(model)}
 
     return run
+
+
+def scheduled(model: nn.Module, micro_batches: int = 1) -> Callable[[Any, Any], dict[str, Any]]:
+    """A function of tokens and labels: loss and gradients of one step by Megatron's own schedule, over the stages of the pipeline that there are.
+
+    Ranks have the loss where their stage is the last one, and the gradients of their own parameters, by their places in the whole model.
+    """
+
+    def one(batches: Any, model: nn.Module) -> tuple[Any, Callable[[Any], tuple[Any, dict[str, Any]]]]:
+        tokens, labels = next(batches)
+        positions = torch.arange(tokens.shape[1], device=tokens.device).unsqueeze(0)
+        out = model(tokens, positions, mask(tokens.shape[1], tokens.device), labels=labels)
+        return out, lambda losses: (losses.mean(), {"loss": losses.mean().detach()})
+
+    def run(tokens: Any, labels: Any) -> dict[str, Any]:
+        losses = get_forward_backward_func()(
+            forward_step_func=one,
+            data_iterator=zip(tokens.chunk(micro_batches), labels.chunk(micro_batches), strict=True),
+            model=model,
+            num_microbatches=micro_batches,
+            seq_length=tokens.shape[1],
+            micro_batch_size=tokens.shape[0] // micro_batches,
+        )
+        found = {place(model, name): parameter.grad for name, parameter in model.named_parameters()}
+        return found | ({"loss": sum(one["loss"] for one in losses) / micro_batches} if losses else {})
+
+    return run
+
+
+def place(model: nn.Module, name: str) -> str:
+    """A parameter's name, with its layer's number in the whole model in the place of that in the stage."""
+    return get_global_unique_param_name([model], model.get_parameter(name))
 
 
 def mask(length: int, device: Any = None) -> Any:

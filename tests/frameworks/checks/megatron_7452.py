@@ -2,14 +2,80 @@
 
 from functools import partial
 
+import torch
 import torch.distributed as dist
 from megatron.core import parallel_state, tensor_parallel
 from megatron.core.distributed import finalize_model_grads
 from megatron.core.tensor_parallel import ColumnParallelLinear
-from megatron_7452_bugs import balanced, crossed, fused, scattered, scheduled, summed
+from megatron.core.tensor_parallel.cross_entropy import vocab_parallel_cross_entropy
+from megatron.core.tensor_parallel.mappings import (
+    reduce_from_tensor_model_parallel_region,
+    scatter_to_sequence_parallel_region,
+)
+from megatron.core.transformer.fsdp_dtensor_checkpoint import get_global_unique_param_name
+from megatron_7452_bugs import (
+    crossed,
+    fused,
+    kept_in_parts,
+    lost,
+    normed,
+    padded,
+    recomputed,
+    resumed,
+    scattered,
+    scheduled,
+    smooth,
+    smoothed,
+    summed,
+)
 
 import graphguard as gg
 from graphguard.frameworks import megatron
+
+
+def of_the_vocabulary(logits, labels):
+    """The losses, smoothed over the whole vocabulary: what Megatron's do on one rank."""
+    group = parallel_state.get_tensor_model_parallel_group()
+    if group.size() == 1:
+        return smoothed(logits, labels)
+    size = logits.shape[-1] * group.size()
+    sums = torch.stack([logits.exp().sum(-1), logits.sum(-1)])
+    exponentials, total = reduce_from_tensor_model_parallel_region(sums)
+    share = 0.1 * size / (size - 1)
+    return (1 - share) * vocab_parallel_cross_entropy(logits.clone(), labels) + share * (
+        exponentials.log() - total / size
+    )
+
+
+@gg.check(mesh={"tp": 2})
+def label_smoothing(mesh):
+    """1: a rank smooths over the whole vocabulary."""
+    megatron.world(mesh)
+    return smooth(of_the_vocabulary)
+
+
+@gg.check(mesh={"tp": 2})
+def gathered_logits(mesh):
+    """2: logits stay in parts."""
+    megatron.world(mesh)
+    return lost(gathered=False)
+
+
+@gg.check(mesh={"tp": 2, "dp": 2})
+def recomputed_prediction(mesh):
+    """4: over the layer's group."""
+    groups = megatron.groups(mesh)
+    return recomputed(
+        groups, lambda function, parts, tracker, _, *inputs: kept_in_parts(function, parts, tracker, groups.tp, *inputs)
+    )
+
+
+@gg.check(mesh={"tp": 2, "dp": 2})
+def padding_mask(mesh):
+    """5: with its group."""
+    groups = megatron.groups(mesh)
+    tensor_parallel.scatter_to_sequence_parallel_region = partial(scatter_to_sequence_parallel_region, group=groups.tp)
+    return padded(groups)
 
 
 @gg.check(mesh={"tp": 2, "dp": 2})
@@ -23,8 +89,7 @@ def cross_attention(mesh):
 def llava_embeddings(mesh):
     """7: with its group."""
     groups = megatron.groups(mesh)
-    scatter = tensor_parallel.mappings.scatter_to_sequence_parallel_region
-    tensor_parallel.scatter_to_sequence_parallel_region = partial(scatter, group=groups.tp)
+    tensor_parallel.scatter_to_sequence_parallel_region = partial(scatter_to_sequence_parallel_region, group=groups.tp)
     return scattered(groups)
 
 
@@ -36,14 +101,7 @@ def sink_in_the_norm(mesh):
     for name, parameter in model.named_parameters():
         if name.endswith("softmax_offset"):
             tensor_parallel.set_tensor_model_parallel_attributes(parameter, True, 0, 1)
-    optimizer, step = megatron.optimizer(model), megatron.step(model)
-
-    def run(tokens, labels):
-        found = step(tokens, labels)
-        optimizer.prepare_grads()
-        return {**found, "norm": optimizer.get_grad_norm()}
-
-    return gg.Same(run, megatron.text(2, 6))
+    return normed(model)
 
 
 def of_all_ranks(mask, losses):
@@ -58,12 +116,6 @@ def context_parallel_loss(mesh):
     """9: the tokens of all ranks are counted."""
     megatron.world(mesh)
     return scheduled(of_all_ranks)
-
-
-@gg.check(mesh={"cp": 2})
-def auxiliary_loss(mesh):
-    """10: with a mask of padding the count that a rank multiplies by is overwritten by that of all ranks, which is what one rank does."""
-    return balanced(megatron.groups(mesh), masked=True)
 
 
 @gg.check(mesh={"tp": 2})
@@ -86,3 +138,14 @@ def delta_net(mesh):
         return gg.gradients(wrapped)
 
     return gg.Same(run, (gg.tensor(3, 2, 16),), load=load)
+
+
+def of_the_model(model, parameter):
+    return get_global_unique_param_name([model], parameter)
+
+
+@gg.check(mesh={"pp": 2})
+def resized_pipeline(mesh):
+    """12: with the names that Megatron-FSDP gives the optimizer's state, by a layer's place in the model."""
+    megatron.world(mesh)
+    return resumed(of_the_model)

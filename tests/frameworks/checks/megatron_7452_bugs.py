@@ -13,51 +13,105 @@ import torch
 import torch.nn.functional as F
 from megatron.core.distributed import finalize_model_grads
 from megatron.core.enums import ModelType
+from megatron.core.extensions import transformer_engine
 from megatron.core.models.multimodal.llava_model import LLaVAModel
 from megatron.core.pipeline_parallel.schedules import forward_backward_no_pipelining
 from megatron.core.ssm import gated_delta_net
-from megatron.core.tensor_parallel import ColumnParallelLinear, RowParallelLinear
+from megatron.core.tensor_parallel import ColumnParallelLinear, RowParallelLinear, random
 from megatron.core.tensor_parallel.cross_entropy import vocab_parallel_cross_entropy
+from megatron.core.tensor_parallel.utils import gather_split_1d_tensor, split_tensor_into_1d_equal_chunks
 from megatron.core.transformer.attention import CrossAttention, CrossAttentionSubmodules
 from megatron.core.transformer.dot_product_attention import DotProductAttention
 from megatron.core.transformer.module import MegatronModule
-from megatron.core.transformer.moe import moe_utils
-from megatron.core.transformer.moe.router import TopKRouter
+from megatron.core.transformer.multi_token_prediction import MultiTokenPredictionLayer
+from megatron.core.utils import make_viewless_tensor
 from torch import nn
 from torch.distributed.tensor import Shard
 
 import graphguard as gg
 from graphguard.frameworks import megatron
 
-# without Transformer Engine 0.16 leaves this name undefined, and uses it
-moe_utils.te_general_gemm = None
+
+def smooth(losses: Callable[..., Any]) -> gg.Same:
+    inputs = (gg.tensor(5, 3, 8), gg.tensor(5, 3, dtype=torch.int64, low=0, high=8))
+    return gg.Same(losses, inputs, in_relations=({"tp": Shard(2)}, {}))
+
+
+def smoothed(logits, labels):
+    return vocab_parallel_cross_entropy(logits.clone(), labels, label_smoothing=0.1)  # the mistake
 
 
 @gg.check(mesh={"tp": 2})
 def label_smoothing(mesh):
     """1: a rank smooths over its own part of the vocabulary."""
     megatron.world(mesh)
-
-    def run(logits, labels):
-        return vocab_parallel_cross_entropy(logits.clone(), labels, label_smoothing=0.1)  # the mistake
-
-    inputs = (gg.tensor(5, 3, 8), gg.tensor(5, 3, dtype=torch.int64, low=0, high=8))
-    return gg.Same(run, inputs, in_relations=({"tp": Shard(2)}, {}))
+    return smooth(smoothed)
 
 
-@gg.check(mesh={"tp": 2})
-def gathered_logits(mesh):
-    """2: gathered logits in a cross entropy that takes parts of the vocabulary."""
-    megatron.world(mesh)
+def lost(gathered: bool) -> gg.Same:
     model = megatron.gpt(megatron.config())
-    # on one rank gathered logits are a view, which its loss overwrites
-    gathered = mesh.size() > 1
 
     def run(tokens, labels):
         positions, mask = torch.arange(6, device=tokens.device).unsqueeze(0), megatron.mask(6, tokens.device)
         return model(tokens, positions, mask, labels=labels, runtime_gather_output=gathered)  # the mistake
 
     return gg.Same(run, megatron.text(2, 6))
+
+
+@gg.check(mesh={"tp": 2})
+def gathered_logits(mesh):
+    """2: gathered logits in a cross entropy that takes parts of the vocabulary; on one rank they are a view, which its loss overwrites."""
+    megatron.world(mesh)
+    return lost(gathered=mesh.size() > 1)
+
+
+def recomputed(groups: Any, checkpoint: Callable[..., Any]) -> gg.Same:
+    """The layer's recomputation of a block that keeps a part of its input on every rank; ``checkpoint`` stands in for that of Transformer Engine."""
+    transformer_engine.te_checkpoint = checkpoint
+    settings = megatron.config(recompute_granularity="full", recompute_method="uniform", recompute_num_layers=1)
+    settings.fp8, settings.distribute_saved_activations = "hybrid", True
+    layer = SimpleNamespace(config=settings, tp_group=groups.tp)
+    block = nn.Sequential(nn.Linear(4, 4), nn.Tanh()).cuda()
+
+    def run(hidden):
+        hidden = hidden.requires_grad_()
+        out = MultiTokenPredictionLayer._checkpointed_forward(
+            layer, block, make_viewless_tensor(hidden * 1, True, True)
+        )
+        out.square().sum().backward()  # the mistake
+        return out, hidden.grad
+
+    return gg.Same(run, (gg.tensor(6, 2, 4),), in_relations={"dp": Shard(1)})
+
+
+def kept_in_parts(function, parts, _, group, *inputs):
+    """What Transformer Engine's checkpoint does, by Megatron's own."""
+    random.split_tensor_into_1d_equal_chunks = partial(split_tensor_into_1d_equal_chunks, tp_group=group)
+    random.gather_split_1d_tensor = partial(gather_split_1d_tensor, tp_group=group)
+    return random.checkpoint(function, parts, *inputs)
+
+
+@gg.check(mesh={"tp": 2, "dp": 2})
+def recomputed_prediction(mesh):
+    """4: the layer that predicts further tokens recomputes over the global group."""
+    return recomputed(megatron.groups(mesh), kept_in_parts)
+
+
+def padded(groups: Any) -> gg.Same:
+    model = megatron.gpt(megatron.config(sequence_parallel=True), collection=groups)
+
+    def run(tokens, padding):
+        positions = torch.arange(6, device=tokens.device).unsqueeze(0)
+        return model._preprocess(tokens, positions, padding_mask=padding)[5]  # the mistake
+
+    inputs = (megatron.text(4, 6)[0], gg.tensor(4, 6, dtype=torch.int64, low=0, high=2))
+    return gg.Same(run, inputs, in_relations={"dp": Shard(0)})
+
+
+@gg.check(mesh={"tp": 2, "dp": 2})
+def padding_mask(mesh):
+    """5: GPT cuts the mask of padding over the global group."""
+    return padded(megatron.groups(mesh))
 
 
 class Cross(nn.Module):
@@ -105,6 +159,25 @@ def scattered(groups: Any) -> gg.Same:
 def llava_embeddings(mesh):
     """7: LLaVA cuts the sequence over the global group."""
     return scattered(megatron.groups(mesh))
+
+
+def normed(model: nn.Module) -> gg.Same:
+    """The norm of the gradients, as the optimizer takes it."""
+    optimizer, step = megatron.optimizer(model), megatron.step(model)
+
+    def run(tokens, labels):
+        found = step(tokens, labels)
+        optimizer.prepare_grads()
+        return {**found, "norm": optimizer.get_grad_norm()}  # the mistake
+
+    return gg.Same(run, megatron.text(2, 6))
+
+
+@gg.check(mesh={"tp": 2})
+def sink_in_the_norm(mesh):
+    """8: the sinks of attention are not marked as parts of a whole, and the norm of the gradients counts those of the first rank alone."""
+    megatron.world(mesh)
+    return normed(megatron.wrapped(megatron.gpt(megatron.config(softmax_type="learnable"))))
 
 
 class Tagger(MegatronModule):
@@ -155,41 +228,6 @@ def context_parallel_loss(mesh):
     """9: the schedule divides by a rank's own tokens."""
     megatron.world(mesh)
     return scheduled(summed)
-
-
-class Routed(MegatronModule):
-    def __init__(self, settings: Any, groups: Any) -> None:
-        super().__init__(settings)
-        self.router = TopKRouter(settings, pg_collection=groups).cuda()
-
-    def forward(self, x, padding):
-        return self.router(x, padding)[0]
-
-
-def balanced(groups: Any, *, masked: bool) -> gg.Same:
-    settings = megatron.config(
-        num_moe_experts=4,
-        moe_router_topk=2,
-        moe_router_load_balancing_type="aux_loss",
-        moe_aux_loss_coeff=0.1,
-        calculate_per_token_loss=True,
-    )
-    model = megatron.wrapped(Routed(settings, groups))
-
-    def run(x, padding):
-        probs = model(x, padding.bool() if masked else None)
-        probs.square().sum().backward()  # the mistake
-        finalize_model_grads([model])
-        return gg.gradients(model)
-
-    padding = gg.tensor(6, 2, dtype=torch.int64, low=0, high=2)
-    return gg.Same(run, (gg.tensor(6, 2, 16), padding), in_relations={"cp": Shard(0)})
-
-
-@gg.check(mesh={"cp": 2})
-def auxiliary_loss(mesh):
-    """Beside 10: without a mask of padding the auxiliary loss is multiplied by a rank's own tokens, where one rank multiplies by all of them."""
-    return balanced(megatron.groups(mesh), masked=False)
 
 
 def delta_rule(query, key, value, g, beta, **_):
@@ -253,3 +291,26 @@ def delta_net(mesh):  # the mistake
         return gg.gradients(wrapped)
 
     return gg.Same(run, (gg.tensor(3, 2, 16),), load=load)
+
+
+def resumed(name: Callable[[nn.Module, nn.Parameter], str]) -> gg.Same:
+    """A checkpoint of one rank, loaded strictly by the names of parameters into stages of a pipeline."""
+    model = megatron.gpt(megatron.config(num_layers=2, pipeline_dtype=torch.float32))
+
+    def load(state, _, __):
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.copy_(state[name(model, parameter)])  # the mistake
+
+    return gg.Same(megatron.scheduled(model), megatron.text(2, 6), load=load)
+
+
+def of_the_stage(model, parameter):
+    return next(name for name, one in model.named_parameters() if one is parameter)
+
+
+@gg.check(mesh={"pp": 2})
+def resized_pipeline(mesh):
+    """12: checkpoints of Megatron-FSDP number layers within a stage."""
+    megatron.world(mesh)
+    return resumed(of_the_stage)

@@ -242,6 +242,17 @@ def scheduled(model: nn.Module, micro_batches: int = 1) -> Callable[[Any, Any], 
     return run
 
 
+def loaded(model: nn.Module) -> Callable[..., None]:
+    """What ``gg.Same`` takes as ``load`` for a stage of a pipeline: its parameters are those of the model of one rank that have their places."""
+
+    def load(state: dict[str, Any], *_: Any) -> None:
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                parameter.copy_(state[place(model, name)])
+
+    return load
+
+
 def place(model: nn.Module, name: str) -> str:
     """A parameter's name, with its layer's number in the whole model in the place of that in the stage."""
     return get_global_unique_param_name([model], model.get_parameter(name))

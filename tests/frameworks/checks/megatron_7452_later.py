@@ -48,7 +48,7 @@ class Packed(SelfAttention):
         return out
 
 
-@gg.check(mesh={"dp": 2})
+@gg.check(mesh={"cp": 2, "dp": 2})
 def group_of_the_batch(mesh):
     """13: the group of a batch is that batch's."""
     return packed(megatron.groups(mesh), Packed)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from megatron.core.distributed import finalize_model_grads
 from megatron.core.packed_seq_params import PackedSeqParams
@@ -118,15 +119,14 @@ def auxiliary_loss_before(mesh):
     return balanced(megatron.groups(mesh), TopKRouter, masked=False)
 
 
-class Core(nn.Module):
-    """Attention within a rank, as context parallelism needs Transformer Engine's."""
+class Token(nn.Module):
+    """What attention does with a token alone, as context parallelism needs Transformer Engine's."""
 
     def __init__(self, **_: Any) -> None:
         super().__init__()
 
     def forward(self, query, key, value, *_, **__):
-        scores = torch.einsum("qhd,khd->hqk", query, key)
-        return torch.einsum("hqk,khd->qhd", scores.softmax(-1), value).flatten(1)
+        return (query * value).flatten(1)
 
 
 class Packed(SelfAttention):
@@ -134,29 +134,34 @@ class Packed(SelfAttention):
 
     def forward(self, hidden, *others, packed_seq_params, **named):
         if packed_seq_params.cp_group is not None:
-            self.pg_collection.cp = packed_seq_params.cp_group  # it is
-        return super().forward(hidden, *others, packed_seq_params=packed_seq_params, **named)
+            self.pg_collection.cp = packed_seq_params.cp_group
+        return super().forward(hidden, *others, packed_seq_params=packed_seq_params, **named)  # the mistake
 
 
 def packed(groups: Any, attention: type[SelfAttention]) -> gg.Same:
-    """Attention to a long sequence, which two ranks share, and then to a short one, which each has whole."""
-    parts = SelfAttentionSubmodules(linear_qkv=ColumnParallelLinear, core_attention=Core, linear_proj=RowParallelLinear)
+    """Attention to a batch that a group of its own shares, and then to one that the model's group shares."""
+    parts = SelfAttentionSubmodules(
+        linear_qkv=ColumnParallelLinear, core_attention=Token, linear_proj=RowParallelLinear
+    )
     layer = attention(megatron.config(num_query_groups=4), parts, 1, pg_collection=groups).cuda()
     angles = (torch.arange(8.0).view(8, 1, 1, 1) * torch.tensor([1.0, 0.5, 1.0, 0.5])).cuda()
+    model_group = groups.cp
 
-    def attend(x, length, group):
-        bounds = torch.tensor([0, length], dtype=torch.int32, device=x.device)
-        sizes = PackedSeqParams("thd", bounds, bounds, max_seqlen_q=length, max_seqlen_kv=length, cp_group=group)
-        return layer(x, None, rotary_pos_emb=angles, packed_seq_params=sizes)[0]
+    def attend(x, group, given):
+        bounds, chunks = torch.tensor([0, 8], dtype=torch.int32, device=x.device), x.chunk(2 * group.size())
+        sizes = PackedSeqParams("thd", bounds, bounds, max_seqlen_q=8, max_seqlen_kv=8, cp_group=given)
+        mine = torch.cat([chunks[group.rank()], chunks[-1 - group.rank()]])
+        loss = layer(mine, None, rotary_pos_emb=angles, packed_seq_params=sizes)[0].square().sum()
+        dist.all_reduce(loss, group=group)
+        return loss
 
-    def run(long, short):
-        attend(long, 8, groups.dp)
-        return attend(short, 6, None)  # the mistake
+    def run(first, second):
+        return attend(first, groups.dp, groups.dp), attend(second, model_group, None)
 
-    return gg.Same(run, (gg.tensor(8, 1, 16), gg.tensor(6, 1, 16)), in_relations=({"dp": Shard(0)}, {}), grads=False)
+    return gg.Same(run, (gg.tensor(8, 1, 16), gg.tensor(8, 1, 16)), grads=False)
 
 
-@gg.check(mesh={"dp": 2})
+@gg.check(mesh={"cp": 2, "dp": 2})
 def group_of_the_batch(mesh):
     """13: the group of one batch stays for those after it."""
     return packed(megatron.groups(mesh), Packed)

@@ -209,7 +209,7 @@ def scheduled(loss: Callable[..., Any]) -> gg.Same:
         return losses, partial(loss, mask.flatten())
 
     def run(*batch):
-        forward_backward_no_pipelining(
+        forward_backward_no_pipelining(  # its other half: the mistake
             forward_step_func=forward_step,
             data_iterator=iter([batch]),
             model=model,
@@ -280,13 +280,13 @@ def fused(groups: Any) -> tuple[nn.Module, Callable[..., None]]:
 
 
 @gg.check(mesh={"tp": 2})
-def delta_net(mesh):  # the mistake
+def delta_net(mesh):
     """11: the norm of each head's output is on every rank, and its gradient only of a rank's heads."""
     model, load = fused(megatron.groups(mesh))
     wrapped = megatron.wrapped(model)
 
     def run(x):
-        wrapped(x).square().mean().backward()
+        wrapped(x).square().mean().backward()  # the mistake
         finalize_model_grads([wrapped])
         return gg.gradients(wrapped)
 

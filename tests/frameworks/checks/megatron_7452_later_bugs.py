@@ -84,7 +84,7 @@ class Routed(MegatronModule):
         self.router = router(settings, pg_collection=groups).cuda()
 
     def forward(self, x, padding):
-        return self.router(x, padding)[0]
+        return self.router(x, padding)[0]  # the mistake
 
 
 def balanced(groups: Any, router: type[TopKRouter], *, masked: bool) -> gg.Same:
@@ -99,7 +99,7 @@ def balanced(groups: Any, router: type[TopKRouter], *, masked: bool) -> gg.Same:
 
     def run(x, padding):
         probs = model(x, padding.bool() if masked else None)
-        probs.square().sum().backward()  # the mistake
+        probs.square().sum().backward()
         finalize_model_grads([model])
         return gg.gradients(model)
 

@@ -24,12 +24,13 @@ def with_library(finding: Finding, graph: Graph, node: Node, sources: Sources) -
     if not library:
         return finding
     inner = frames[0]
-    entered = next(frame for frame in reversed(frames) if _library(frame.span.file) == library)
+    named = [one for one in frames if _library(one.span.file) == library and "<locals>" not in one.function]
+    entered = (named or [inner])[-1]  # functions in functions are decorators' mostly
     places = [
         Related(inner.span, f'it is computed here, in {library}; sources = ["{library}"] counts that as your own')
     ]
     if entered.span != inner.span:
-        places.append(Related(entered.span, f"called in {entered.function.rpartition('<locals>.')[2]}"))
+        places.append(Related(entered.span, f"called in {entered.function}"))
     return replace(finding, related=(*finding.related, *places))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,15 +14,24 @@ _INSTALLED = ("site-packages", "dist-packages")
 
 
 def with_library(finding: Finding, graph: Graph, node: Node, sources: Sources) -> Finding:
-    """The finding, with the innermost line of the library that makes the call it is about, or of which that is the gradient; as it is where the user's own code makes it."""
-    inner = next((frame for frame in graph.stack_of(node.forward if node.forward >= 0 else node.stack)), None)
-    if inner is None or sources.in_project(inner.span.file):
-        return finding
-    library = _library(inner.span.file)
+    """The finding, with the innermost line of the library that makes the call it is about, or of which that is the gradient, and the line in the function that the user's code calls.
+
+    As it is where the user's own code makes the call.
+    """
+    stack = graph.stack_of(node.forward if node.forward >= 0 else node.stack)
+    frames = list(itertools.takewhile(lambda frame: not sources.in_project(frame.span.file), stack))
+    library = _library(frames[0].span.file) if frames else ""
     if not library:
         return finding
-    place = Related(inner.span, f'it is computed here, in {library}; sources = ["{library}"] counts that as your own')
-    return replace(finding, related=(*finding.related, place))
+    inner = frames[0]
+    named = [one for one in frames if _library(one.span.file) == library and "<locals>" not in one.function]
+    entered = (named or [inner])[-1]  # functions in functions are decorators' mostly
+    places = [
+        Related(inner.span, f'it is computed here, in {library}; sources = ["{library}"] counts that as your own')
+    ]
+    if entered.span != inner.span:
+        places.append(Related(entered.span, f"called in {entered.function}"))
+    return replace(finding, related=(*finding.related, *places))
 
 
 def _library(file: str) -> str:

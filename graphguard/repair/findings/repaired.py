@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from fractions import Fraction
 
 from graphguard.ir import Capture, Graph, Node, Span, Var
@@ -12,6 +13,7 @@ from graphguard.ops import REDUCTIONS
 from graphguard.refine.finding import Finding, Related
 from graphguard.refine.found.naming import operator
 from graphguard.repair.backward.asked import differentiated, forward_place, is_asked, is_computed
+from graphguard.repair.backward.buffers import gradient_in
 from graphguard.repair.drafting.gradient_loops import unreduced
 from graphguard.repair.findings.messages import (
     asked_for,
@@ -76,6 +78,7 @@ ASKED = "the gradient is asked for here"
 
 def repaired(capture: Capture, repair: Repair, sources: Sources) -> Finding:
     """What to say of a defect, in the program before its repair."""
+    repair = replace(repair, hypothesis=_of_gradient(capture, repair.hypothesis))
     guess = repair.hypothesis
     site = guess.site
     rank = min(site.position)
@@ -122,6 +125,15 @@ def placed(guess: Hypothesis, graph: Graph, sources: Sources) -> Span | None:
     if isinstance(guess.edit, InsertReduction) and guess.site.node.phase == "forward":
         return sources.knowing_place(graph, guess.site.node)
     return sources.place(graph, guess.site.node)
+
+
+def _of_gradient(capture: Capture, guess: Hypothesis) -> Hypothesis:
+    """What is guessed of a part of a buffer, told of the gradient that was added to it."""
+    rank = min(guess.site.position)
+    gradient = gradient_in(capture.ranks[rank], guess.site.node)
+    if gradient is None or guess.rule != "missing-reduction":
+        return guess
+    return replace(guess, rule="gradient-not-reduced", site=replace(guess.site, node=gradient))
 
 
 def _other_calls(

@@ -1,8 +1,10 @@
 """``[tool.graphguard] sources``: installed packages that count as the user's own; without it, a cause in a library is shown there as well."""
 
+import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +24,15 @@ class RowLinear(nn.Module):
     def forward(self, x):
         y = nn.functional.linear(x, self.weight)
         return y
+
+
+class Wrapped(nn.Module):
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        return self.layer(x)
 """
 CHECK = """import torch
 from split.layers import RowLinear
@@ -75,6 +86,24 @@ def project(tmp_path, monkeypatch):
         return str(package / "layers.py")
 
     return write
+
+
+@pytest.mark.slow
+def test_the_way_into_a_package_is_told(project, capsys):
+    library = project()
+    check = Path("checks/row.py")
+    text = check.read_text().replace("import RowLinear", "import RowLinear, Wrapped")
+    for layer in ('RowLinear(6, 4, mesh.get_group("tp"))', "nn.Linear(6, 4, bias=False)"):
+        text = text.replace(f"Block({layer})", f"Block(Wrapped({layer}))")
+    check.write_text(text)
+    assert main(["check", "--no-fix", "--output-format", "json"]) == 1
+    (finding,) = json.loads(capsys.readouterr().out)["checks"][0]["diagnostics"]
+    told = {
+        (one["range"]["start"]["line"], one["message"].partition(",")[0])
+        for one in finding["related"]
+        if one["file"] == library
+    }
+    assert told == {(13, "it is computed here"), (23, "called in Wrapped.forward")}
 
 
 @pytest.mark.slow

@@ -218,6 +218,31 @@ def test_a_branch_that_all_ranks_decide_alike_is_recorded_one_way(scripts: Scrip
     assert any('"scale < 1.0" in train.py holds, on every rank' in line for line in report.assumed)
 
 
+LAYERED = HEAD.replace(
+    "model = nn.Linear(3, 2)\n",
+    """
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        x = x * self.weight
+        return x.relu() if self.weight.sum().item() > 0 else x
+
+
+model = nn.Sequential(Layer(), Layer(), Layer(), nn.Linear(3, 2))
+""",
+)
+
+
+def test_every_layer_asks_for_its_own_branch(scripts: Scripts) -> None:
+    """Layers that are alike are recorded once, but for branches: three layers and two batches make six that are compared."""
+    report = scripts.judge(LAYERED + LOOP, steps=2)
+    assert report.verdict is Verdict.REFINES, report.diagnostics
+    assert sum(name.startswith("the branch on") for name in report.relations) == 6
+
+
 def test_a_norm_of_each_rank_s_own_gradients_decides(scripts: Scripts) -> None:
     reduced = "    for parameter in model.parameters():\n        dist.all_reduce(parameter.grad)\n        parameter.grad /= world\n"
     assert CLIPPED.count(reduced) == 1

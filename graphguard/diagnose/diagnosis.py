@@ -136,7 +136,8 @@ def _where_else(finding: Finding, placed: Finding) -> list[Finding]:
     """What a place tells, if the finding does not name that line already: then it says more, for it names all gradients."""
     spans = (finding.span, *(each.span for each in finding.related))
     known = {(span.file, span.line) for span in spans if span is not None}
-    return [finding if placed.span is None or (placed.span.file, placed.span.line) in known else placed]
+    kept = finding.seen or placed.span is None or (placed.span.file, placed.span.line) in known
+    return [finding if kept else placed]
 
 
 def _handed_out_partial(repair: Repair | None) -> bool:

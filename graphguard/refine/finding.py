@@ -22,7 +22,9 @@ class Finding:
     ``headline`` stands alone in one line; ``needed`` and ``found`` are relation texts; ``span`` is its place in the user's
     code; ``promises`` are the outputs it spoils; ``tensor`` the user's name for the value.  ``regains`` are variables of the specification that the ranks hold again once
     this defect is mended; they are told where another one spoils the same promises.  ``written_out`` says that only an attempt that writes products of
-    sums out confirms the repair.  ``touched`` are other outputs that are wrong and rest on what the same line computes: an edit there that leaves them wrong is no fix.  Findings of which ``alike`` is the same and not empty are one defect in several places.  ``seen`` says that the defect itself was seen, such as memory that is read and that nothing wrote: an edit that makes up for it says nothing of its place.
+    sums out confirms the repair. ``touched`` are other outputs that are wrong and rest on what the same line computes: an edit there that leaves them wrong is
+    no fix. Findings of which ``alike`` is the same and not empty are one defect in several places. ``seen`` says that the defect itself was seen, such as
+    memory that is read and that nothing wrote, or a call that goes round a wrapper: an edit that makes up for it says nothing of its place.
     """
 
     rule: str

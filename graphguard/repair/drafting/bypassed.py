@@ -82,6 +82,7 @@ def _told(finding: Finding, found: Bypass) -> Finding:
         headline=f"this call goes round '{found.wrapper}', a {_WRAPPER}, which reduces gradients only where it is called itself: {finding.headline}",
         span=found.span,
         related=(*at_gradient, *finding.related),
+        seen=True,
         tensor="",
         needed="",
         found="",

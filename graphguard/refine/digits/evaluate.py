@@ -158,7 +158,9 @@ class Run:
             return False
         dim %= len(v.shape)
         count, (shape,) = len(node.outs), shapes
-        if shape[dim] * count != v.shape[dim]:  # type: ignore[operator]
+        extent = shape[dim]
+        asked = {aten.split.Tensor: extent, aten.chunk.default: count}.get(node.op, (extent,) * count)
+        if not isinstance(extent, int) or extent * count != v.shape[dim] or not same_argument(node.args[1], asked):
             return False
         parts = self.algebra.reshape(v, (*v.shape[:dim], count, *shape[dim:]))  # type: ignore[arg-type]
         self.lists[index] = self.algebra.permute(parts, (dim, *(d for d in range(len(parts.shape)) if d != dim)))
@@ -210,17 +212,24 @@ class Run:
         for at, arg in enumerate(node.args):
             if not isinstance(arg, Var) or all(call.args[at] == arg for call in each):
                 continue
-            homes = [self._results.get(call.args[at]) for call in each]  # type: ignore[call-overload]
-            if any(home is None or home[0] != homes[0][0] for home in homes):
-                raise Unsupported("ranks that read different tensors")
-            index = homes[0][0]
-            several = self.lists[index] if index in self.lists else self._stack_of(index)
-            numbers = Numbers.of([home[1] for home in homes], self.algebra.sizes)
-            found = window(self.algebra, several, 0, numbers, 1)
             fresh = Var(-1 - at)
             args[at] = fresh
-            extra[fresh] = self.algebra.reshape(found, several.shape[1:])
+            extra[fresh] = self.own([call.args[at] for call in each])
         return (replace(node, args=tuple(args)), extra) if extra else (node, extra)
+
+    def own(self, each: Sequence[Arg]) -> Stack:
+        """What every rank has under its own variable: one variable, or results of one call by a number that is the rank's."""
+        first = each[0]
+        if isinstance(first, Var) and all(var == first for var in each):
+            return self.get(first)
+        homes = [self._results.get(var) if isinstance(var, Var) else None for var in each]
+        found = [home for home in homes if home is not None and homes[0] is not None and home[0] == homes[0][0]]
+        if len(found) < len(homes):
+            raise Unsupported("ranks that read different tensors")
+        index = found[0][0]
+        several = self.lists[index] if index in self.lists else self._stack_of(index)
+        numbers = Numbers.of([at for _, at in found], self.algebra.sizes)
+        return self.algebra.reshape(window(self.algebra, several, 0, numbers, 1), several.shape[1:])
 
     def _stack_of(self, index: int) -> Stack:
         """The results of a call along a dim in front."""

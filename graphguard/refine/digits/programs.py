@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 from graphguard.ir import Capture, Constant, Graph, Node, TensorType, Var
 from graphguard.ir.graph import COLLECTIVES, Arg
 from graphguard.ops import gg
+from graphguard.refine.stages.flow import labelled
 from graphguard.relations.algebra import Unsupported
 
 Coordinates: TypeAlias = tuple[int, ...]
@@ -25,10 +26,14 @@ _FEWEST: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What a group of a collective is made of: the digits that it runs over, and the programs, in the order of the group."""
+    """What a group of a collective is made of: the digits that it runs over, and the programs, in the order of the group.
+
+    ``order`` has its members by program and place, where it runs over several programs and places: two groups of the same ranks in another order are two.
+    """
 
     digits: tuple[int, ...]
     programs: tuple[int, ...]
+    order: tuple[tuple[int, Coordinates], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +41,7 @@ class Program:
     """What the ranks at one place of the axes that are no digits run.
 
     ``graph`` is that of the first rank; ``ranks`` are all of them, the last digit varying fastest.  ``unlike`` has the calls of all ranks where some differ, ``literals`` the
-    literal tensors; ``spans`` the groups of collectives, by call.
+    literal tensors; ``spans`` the groups of collectives, by call.  ``outputs`` and ``labels`` have the variables of all ranks, by name.
     """
 
     graph: Graph
@@ -45,6 +50,8 @@ class Program:
     unlike: dict[int, tuple[Node, ...]]
     literals: dict[Var, tuple[Constant, ...]]
     spans: dict[int, Span]
+    outputs: dict[str, tuple[Var, ...]]
+    labels: dict[str, tuple[Var, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +159,7 @@ def _alike(first: Graph, other: Graph) -> bool:
         return True
     if first.symbols or other.symbols or len(first.nodes) != len(other.nodes):
         return False
-    tables = ((first.inputs, other.inputs), (first.outputs, other.outputs), (first.labels, other.labels))
-    if any(list(one.items()) != list(two.items()) for one, two in tables):  # type: ignore[attr-defined]
+    if first.inputs != other.inputs or first.outputs.keys() != other.outputs.keys():
         return False
     if list(first.constants) != list(other.constants) or not _same_types(first.types, other.types):
         return False
@@ -220,7 +226,11 @@ def _program(graphs: Sequence[Graph], grouping: _Grouping, place: Coordinates, r
         for var, constant in first.constants.items()
         if any(graph.constants[var] != constant for graph in own)
     }
-    return Program(first, place, tuple(ranks), unlike, literals, spans)
+    outputs = {name: tuple(graph.outputs[name] for graph in own) for name in first.outputs}
+    named = [labelled(graph) for graph in own]
+    shared = set(named[0]).intersection(*named[1:])
+    labels = {name: tuple(each[name] for each in named) for name in shared}
+    return Program(first, place, tuple(ranks), unlike, literals, spans, outputs, labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +277,8 @@ class _Grouping:
         mixed = len(programs) > 1 and len(places) > 1  # of these only totals are followed, which have no order
         if (sorted(found) != sorted(wanted)) if mixed else (found != wanted):
             raise Unsupported("a group that is none of whole axes in their order")
-        return Span(moved, programs)
+        order = [(program, tuple(place[d] for d in moved)) for program, place in found]
+        return Span(moved, programs, tuple(order) if mixed else ())
 
     def _digits(self, rank: int) -> Coordinates:
         place = place_of(self.mesh, rank)

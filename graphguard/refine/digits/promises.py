@@ -18,7 +18,6 @@ from graphguard.refine.found.layouts import REPLICATE, Placements
 from graphguard.refine.found.promises import needed_by, told
 from graphguard.refine.outcome import PromiseOutcome
 from graphguard.refine.proving.ground import Ground
-from graphguard.refine.stages.flow import labelled
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.relation import Relation
 from graphguard.relations.terms.values import NormalValue
@@ -59,11 +58,11 @@ class Promises:
 
     @staticmethod
     def _output(run: Run, name: str) -> Stack:
-        var = run.program.graph.outputs.get(name)
-        if var is None:
+        each = run.program.outputs.get(name)
+        if each is None:
             raise Unsupported(f"not all ranks have an output '{name}'")
         try:
-            return run.get(var)
+            return run.own(each)
         except KeyError:
             raise Unsupported(f"'{name}' was not followed: {'; '.join(run.lost[:1])}") from None
 
@@ -192,11 +191,11 @@ class Promises:
         """Raise ``Unsupported`` where a rank's output is not what its prelude makes of the specification's."""
         before, _, after = name.rpartition(leaf)
         for run, value in zip(self._prelude(before, after), held, strict=True):
-            var = labelled(run.program.graph).get(leaf)
-            if var is None:
+            each = run.program.labels.get(leaf)
+            if each is None:
                 raise Unsupported(f"a rank does not hold '{leaf}'")
             try:
-                target = run.get(var)
+                target = run.own(each)
             except KeyError:
                 raise Unsupported(f"the layout of '{leaf}' was not followed") from None
             if not self.algebra.same(value, target):

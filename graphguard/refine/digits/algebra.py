@@ -5,12 +5,13 @@ All operations are those of :class:`NormalForm` on tensors with more dims; what 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any, Literal
 
 import numpy as np
 
+from graphguard.refine.digits.stacks import Stack, Stacking
 from graphguard.relations.algebra import Kind, Scalar, Unsupported
 from graphguard.relations.prove.normal_form import NormalForm
 from graphguard.relations.terms.values import NormalValue
@@ -18,87 +19,19 @@ from graphguard.relations.terms.values import NormalValue
 _LETTERS = "zyxwvutsrqponmlkjihgfedcba"
 
 
-class Stack:
-    """A tensor of every rank: ``value`` has the digits before the dims that the program knows."""
-
-    __slots__ = ("_plain", "kind", "shape", "value")
-
-    def __init__(self, value: NormalValue, digits: int, plain: NormalValue | None = None) -> None:
-        self.value = value
-        self.shape = value.shape[digits:]
-        self.kind: Kind = value.kind
-        self._plain: NormalValue | None | bool = False if plain is None else plain
-
-    def plain(self, make: Callable[[], NormalValue | None]) -> NormalValue | None:
-        """The tensor where all ranks have the same one; it is found once."""
-        if isinstance(self._plain, bool):
-            self._plain = make()
-        return self._plain  # type: ignore[return-value]
-
-
-class Stacked:
-    """Operations on tensors of all ranks, for digits of these sizes; see :class:`~graphguard.relations.algebra.Algebra`.
-
-    ``own`` gives the one object for equal values.
-    """
+class Stacked(Stacking):
+    """Operations on tensors of all ranks; see :class:`~graphguard.relations.algebra.Algebra`."""
 
     def __init__(self, normal: NormalForm, sizes: Sequence[int], own: Callable[[NormalValue], NormalValue]) -> None:
-        self.normal = normal
-        self.sizes = tuple(sizes)
-        self.own = own
-        self._count = len(self.sizes)
+        super().__init__(normal, sizes, own)
         self._made: dict[tuple[object, ...], Stack] = {}
         self._noted: dict[str, list[Any]] = {}
 
-    # -- to and from normal forms
-
-    def of(self, value: NormalValue) -> Stack:
-        """A value with the digits in front."""
-        assert value.shape[: self._count] == self.sizes
-        return Stack(value, self._count)
-
-    def lift(self, value: NormalValue) -> Stack:
-        """The same tensor on all ranks."""
-        value = self.own(value)
-        return Stack(self.spread(value, value.shape).value, self._count, value)
-
-    def spread(self, value: NormalValue, shape: Sequence[int], along: Iterable[int] | None = None) -> Stack:
-        """A value that has the digits in front but for those ``along`` which it is the same: all of them unless they are named."""
-        alike = range(self._count) if along is None else tuple(along)
-        lead = tuple(1 if digit in alike else size for digit, size in enumerate(self.sizes))
-        whole = self.normal.reshape(value, (*lead, *shape))
-        return self.of(self.normal.expand(whole, (*self.sizes, *shape)))
-
-    def without(self, value: NormalValue, digits: Iterable[int]) -> NormalValue:
-        """A value at the first place of some digits, which stay as dims of one."""
-        for digit in digits:
-            value = self.normal.slice(value, digit, 0, 1)
-        return value
-
-    def alike(self, v: Stack) -> list[int]:
-        """The digits along which all ranks are seen to have the same tensor."""
-        return [digit for digit in range(self._count) if self.normal.repeats(v.value, digit)]
-
-    def plain(self, v: Stack) -> NormalValue | None:
-        """The tensor where all ranks are seen to have the same one."""
-        return v.plain(lambda: self._plain(v))
-
-    def _plain(self, v: Stack) -> NormalValue | None:
-        if len(self.alike(v)) < self._count:
-            return None
-        return self.own(self.normal.reshape(self.without(v.value, range(self._count)), v.shape))
-
-    def written_down(self, v: Stack) -> Stack:
-        """The same tensor, in the form that known ones have."""
-        plain = self.plain(v)
-        if plain is None:
-            return v
-        written = self.own(self.normal.written_down(plain))
-        return v if written is plain else self.lift(written)
-
     # -- where values come from
 
-    def leaf(self, name: str, shape: tuple[int, ...], kind: Kind, low: int | None = None, high: int | None = None) -> Stack:
+    def leaf(
+        self, name: str, shape: tuple[int, ...], kind: Kind, low: int | None = None, high: int | None = None
+    ) -> Stack:
         return self.lift(self.normal.leaf(name, shape, kind, low, high))
 
     def literal(self, elements: np.ndarray) -> Stack:
@@ -123,7 +56,9 @@ class Stacked:
     def holds(self, v: Stack, dtype: str) -> bool:
         return self.normal.holds(v.value, dtype)
 
-    def random(self, draw: tuple[str, int], name: str, attributes: tuple[object, ...], shape: tuple[int, ...], kind: Kind) -> Stack:
+    def random(
+        self, draw: tuple[str, int], name: str, attributes: tuple[object, ...], shape: tuple[int, ...], kind: Kind
+    ) -> Stack:
         return self.lift(self.normal.random(draw, name, attributes, shape, kind))
 
     def once(self, key: tuple[object, ...], make: Callable[[], Stack]) -> Stack:
@@ -163,7 +98,9 @@ class Stacked:
         if v.shape == shape:
             return v
         lead = (1,) * (len(shape) - len(v.shape))
-        return self.of(self.normal.expand(self.normal.reshape(v.value, (*self.sizes, *lead, *v.shape)), (*self.sizes, *shape)))
+        return self.of(
+            self.normal.expand(self.normal.reshape(v.value, (*self.sizes, *lead, *v.shape)), (*self.sizes, *shape))
+        )
 
     # -- arithmetic
 
@@ -238,13 +175,10 @@ class Stacked:
         letters = "abcdefghijklmnopqrstuvwxyz"
         rows, line = letters[: len(index.shape)], letters[len(index.shape)]
         rest = letters[len(rows) + 1 : len(rows) + len(table.shape)]
-        found = self.contract([(self.one_hot(index, table.shape[0], True), rows + line), (table, line + rest)], rows + rest)
+        found = self.contract(
+            [(self.one_hot(index, table.shape[0], True), rows + line), (table, line + rest)], rows + rest
+        )
         return self.of_kind(found, table.kind)
-
-    def of_kind(self, v: Stack, kind: Kind) -> Stack:
-        """The same numbers, each of which is of a kind."""
-        value = v.value
-        return v if v.kind == kind else self.of(NormalValue(value.shape, kind, value.pieces, value.grid))
 
     # -- truth
 
@@ -297,14 +231,23 @@ class Stacked:
     def apply(self, name: str, attributes: tuple[object, ...], vs: Sequence[Stack], kind: Kind) -> Stack:
         return self.of(self.normal.apply(name, attributes, [v.value for v in vs], kind))
 
-    def opaque(self, name: str, attributes: tuple[object, ...], operands: Sequence[tuple[Stack, str]], out: str, out_shape: tuple[int, ...], kind: Kind) -> Stack:
+    def opaque(
+        self,
+        name: str,
+        attributes: tuple[object, ...],
+        operands: Sequence[tuple[Stack, str]],
+        out: str,
+        out_shape: tuple[int, ...],
+        kind: Kind,
+    ) -> Stack:
         """Digits along which no operand differs stay out of the function; along the others it acts on every place alone."""
         letters = self._letters(operands, out)
         alike = set(range(self._count)).intersection(*(self.alike(v) for v, _ in operands))
         mine = [digit for digit in range(self._count) if digit not in alike]
         lead, sizes = "".join(letters[digit] for digit in mine), tuple(self.sizes[digit] for digit in mine)
         rows = [
-            (self.normal.reshape(self.without(v.value, alike), (*sizes, *v.shape)), lead + names) for v, names in operands
+            (self.normal.reshape(self.without(v.value, alike), (*sizes, *v.shape)), lead + names)
+            for v, names in operands
         ]
         made = self.normal.opaque(name, attributes, rows, lead + out, (*sizes, *out_shape), kind)
         return self.spread(made, out_shape, alike)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphguard.ir import Node, Var
-from graphguard.ir.graph import COMMUNICATOR, COLLECTIVES
+from graphguard.ir.graph import COLLECTIVES, COMMUNICATOR
 from graphguard.ir.joining import Joined, JoinedCall, join
 from graphguard.ops import gg
-from graphguard.refine.digits.algebra import Stack, Stacked
+from graphguard.refine.digits.algebra import Stacked
 from graphguard.refine.digits.evaluate import Run
+from graphguard.refine.digits.groups import Span, place_of
 from graphguard.refine.digits.moves import at_place, exchanged, gathered, scattered, total
-from graphguard.refine.digits.programs import Quotient, Span, place_of
+from graphguard.refine.digits.programs import Quotient
+from graphguard.refine.digits.stacks import Stack
 from graphguard.relations.algebra import Unsupported
 from graphguard.rules import combine
 
@@ -93,7 +95,7 @@ class Exchange:
         elif call.kind == gg.all_reduce:
             self._total(call, span)
         elif not span.digits:
-            self._between(call, span)
+            self._between(call)
         else:
             raise Unsupported("over digits and programs")
 
@@ -155,7 +157,7 @@ class Exchange:
         for program, at in call.nodes.items():
             self._give(program, at, value)
 
-    def _between(self, call: JoinedCall, span: Span) -> None:
+    def _between(self, call: JoinedCall) -> None:
         """A collective between programs, at every place of the digits."""
         a, members = self.algebra, call.group
         for place, program in enumerate(members):
@@ -183,4 +185,3 @@ class Exchange:
         var = each[place]
         assert isinstance(var, Var)
         return self.runs[program].get(var)
-

@@ -10,7 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from graphguard.refine.digits.algebra import Stack, Stacked
+from graphguard.refine.digits.algebra import Stacked
+from graphguard.refine.digits.stacks import Stack
 from graphguard.relations.algebra import Unsupported
 
 #: So many numbers are written down where they are no affine function of the digits.

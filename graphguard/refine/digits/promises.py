@@ -9,10 +9,12 @@ from fractions import Fraction
 from graphguard.ir import Capture, Placement, Promise
 from graphguard.ir.capture import Like
 from graphguard.ir.joining import Joined
-from graphguard.refine.digits.algebra import Stack, Stacked
+from graphguard.refine.digits.algebra import Stacked
 from graphguard.refine.digits.evaluate import Run
 from graphguard.refine.digits.exchanges import Exchange
-from graphguard.refine.digits.programs import Coordinates, Quotient
+from graphguard.refine.digits.groups import Coordinates
+from graphguard.refine.digits.programs import Quotient
+from graphguard.refine.digits.stacks import Stack
 from graphguard.refine.evaluation.evaluate import shape_of
 from graphguard.refine.found.layouts import REPLICATE, Placements
 from graphguard.refine.found.promises import needed_by, told
@@ -87,7 +89,9 @@ class Promises:
                 choices.append([REPLICATE])
                 continue
             shards = [
-                Placement("shard", dim) for dim in range(len(shape)) if shape[dim] != target.shape[dim] or target.shape[dim] == 0
+                Placement("shard", dim)
+                for dim in range(len(shape))
+                if shape[dim] != target.shape[dim] or target.shape[dim] == 0
             ]
             other = [Placement("partial")] if target.kind != "bool" else []
             choices.append([*shards, *other, REPLICATE] if shape != target.shape else [*other, REPLICATE])
@@ -112,7 +116,7 @@ class Promises:
         parts = {program.place: one.value for program, one in zip(self.quotient.programs, held, strict=True)}
         names = [axis for axis, _ in self.quotient.mesh]
         try:
-            for name, placement in reversed(placements.items()):
+            for name, placement in reversed(list(placements.items())):
                 if name not in names:
                     return False
                 if placement.kind == "replicate":
@@ -217,7 +221,7 @@ class Promises:
             stacked = {key: a.lift(value) for key, value in leaves.items()}
             runs = [Run(a, ground.evaluator, program, {}) for program in self.quotient.programs]
             for run in runs:
-                run.start(stacked)
+                run.start(stacked, ground.evaluator)
             Exchange(self.quotient, a, runs).run(self.steps, "prelude")
             self._preludes[before, after] = runs
         return self._preludes[before, after]

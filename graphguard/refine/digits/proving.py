@@ -34,14 +34,16 @@ def by_digits(capture: Capture, traits: Mapping[str, Trait], fuel: Fuel, started
         return f"digits failed: {type(error).__name__} {error}"  # a defect of ours costs time, not the verdict
 
 
-def evaluated(capture: Capture, traits: Mapping[str, Trait], found: Quotient, ground: Ground) -> tuple[Stacked, list[Run], Promises]:
+def evaluated(
+    capture: Capture, traits: Mapping[str, Trait], found: Quotient, ground: Ground
+) -> tuple[Stacked, list[Run], Promises]:
     """All programs of a quotient, evaluated beside the specification; raises ``Unsupported``."""
     algebra = Stacked(ground.algebra, found.sizes, ground.evaluator.own)
     steps = joined(found)
     runs = [Run(algebra, ground.evaluator, program, traits) for program in found.programs]
     leaves = {name: algebra.lift(value) for name, value in ground.leaves.items()}
     for run in runs:
-        run.start(leaves)
+        run.start(leaves, ground.evaluator)
     Exchange(found, algebra, runs).run(steps)
     return algebra, runs, Promises(capture, found, ground, algebra, steps)
 

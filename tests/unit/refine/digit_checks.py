@@ -138,13 +138,17 @@ class Layer(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.first(x)
-        x = x + (self.attend(y) if self.group is None else Reduce.apply(self.attend(Copy.apply(y, self.group)), self.group))
+        x = x + (
+            self.attend(y) if self.group is None else Reduce.apply(self.attend(Copy.apply(y, self.group)), self.group)
+        )
         return x + self.mlp(self.second(x))
 
 
 @gg.check(mesh={"tp": 4})
 def layer(mesh: Any) -> Any:
-    return gg.Refinement(Layer(), Layer(mesh.get_group("tp")), (gg.tensor(1, TOKENS, WIDTH),), out_relations="replicate")
+    return gg.Refinement(
+        Layer(), Layer(mesh.get_group("tp")), (gg.tensor(1, TOKENS, WIDTH),), out_relations="replicate"
+    )
 
 
 def gradients(weight: torch.Tensor, bias: torch.Tensor, x: torch.Tensor, target: torch.Tensor) -> Any:
@@ -194,7 +198,9 @@ def two_axes(mesh: Any) -> Any:
     return gg.Refinement(step, impl, inputs, in_relations=relations, out_relations=({"tp": Shard(1)}, {"tp": Shard(0)}))
 
 
-def routed(score: torch.Tensor, up: torch.Tensor, down: torch.Tensor, x: torch.Tensor, mesh: Any = None) -> torch.Tensor:
+def routed(
+    score: torch.Tensor, up: torch.Tensor, down: torch.Tensor, x: torch.Tensor, mesh: Any = None
+) -> torch.Tensor:
     scores = F.softmax(x @ score, dim=-1)
     chosen, index = scores.topk(2, dim=-1)
     weights = torch.zeros_like(scores).scatter(-1, index, chosen)

@@ -120,7 +120,12 @@ def _dropped(graph: Graph, index: int) -> Graph | None:
 
 def _other_result(graph: Graph, index: int) -> Graph | None:
     """A graph whose call reads the next of several results."""
-    turned = {a: b for node in graph.nodes if len(node.outs) > 1 for a, b in zip(node.outs, (*node.outs[1:], node.outs[0]), strict=True)}
+    turned = {
+        a: b
+        for node in graph.nodes
+        if len(node.outs) > 1
+        for a, b in zip(node.outs, (*node.outs[1:], node.outs[0]), strict=True)
+    }
     node = graph.nodes[index]
     at = next((at for at, arg in enumerate(node.args) if isinstance(arg, Var) and arg in turned), None)
     if at is None or graph.types[turned[node.args[at]]] != graph.types[node.args[at]]:  # type: ignore[index]

@@ -20,7 +20,7 @@ from graphguard.refine.digits.stacks import Stack
 from graphguard.refine.digits.unlike import FOLLOWED, numbers_of
 from graphguard.refine.evaluation.evaluate import Evaluator
 from graphguard.relations.algebra import Unsupported
-from graphguard.rules import Trait, evaluate_node
+from graphguard.rules import evaluate_node
 
 #: Calls of our own that are neither collectives nor functions of their operands alone.
 _SPECIAL: Final = frozenset(("gg.assume", "gg.rounded"))
@@ -42,10 +42,9 @@ _SPLITS: Final = frozenset((aten.split.Tensor, aten.chunk.default, aten.split_wi
 class Run(Held):
     """Evaluates the calls of one program."""
 
-    def __init__(self, algebra: Stacked, evaluator: Evaluator, program: Program, traits: Mapping[str, Trait]) -> None:
+    def __init__(self, algebra: Stacked, evaluator: Evaluator, program: Program) -> None:
         super().__init__(algebra, program)
         self._evaluator = evaluator
-        self._traits = traits
 
     def call(self, index: int) -> None:
         """Evaluate a call that is no collective."""
@@ -85,7 +84,7 @@ class Run(Held):
         graph = self.program.graph
         if types:
             graph = replace(graph, types={**graph.types, **types})
-        results = evaluate_node(self.algebra, node, graph, values, None, self._traits, real=True)
+        results = evaluate_node(self.algebra, node, graph, values, None, self._evaluator.traits, real=True)
         return [self.algebra.written_down(value) for value in results]
 
     def _split(self, index: int, node: Node) -> bool:

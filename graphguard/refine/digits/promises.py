@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 
 from graphguard.ir import Capture, Placement, Promise
@@ -15,11 +16,10 @@ from graphguard.refine.digits.exchanges import Exchange
 from graphguard.refine.digits.groups import Coordinates
 from graphguard.refine.digits.programs import Quotient
 from graphguard.refine.digits.stacks import Stack
-from graphguard.refine.evaluation.evaluate import shape_of
-from graphguard.refine.found.layouts import REPLICATE, Placements
+from graphguard.refine.evaluation.evaluate import Evaluator, Values, shape_of
+from graphguard.refine.found.layouts import REPLICATE, Layouts, Placements
 from graphguard.refine.found.promises import needed_by, told
 from graphguard.refine.outcome import PromiseOutcome
-from graphguard.refine.proving.ground import Ground
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.relation import Relation
 from graphguard.relations.terms.values import NormalValue
@@ -27,13 +27,25 @@ from graphguard.relations.terms.values import NormalValue
 _CANDIDATES = 256
 
 
+@dataclass(frozen=True, slots=True)
+class Specified:
+    """The evaluated specification, which the programs are compared with."""
+
+    evaluator: Evaluator
+    leaves: Mapping[str, NormalValue]
+    specification: Values
+    layouts: Layouts
+
+
 class Promises:
     """Checks promises; raises ``Unsupported`` at the first that is not proved."""
 
-    def __init__(self, capture: Capture, quotient: Quotient, ground: Ground, algebra: Stacked, steps: Joined) -> None:
+    def __init__(
+        self, capture: Capture, quotient: Quotient, specified: Specified, algebra: Stacked, steps: Joined
+    ) -> None:
         self.capture = capture
         self.quotient = quotient
-        self.ground = ground
+        self.specified = specified
         self.algebra = algebra
         self.steps = steps
         self._preludes: dict[tuple[str, str], list[Run]] = {}
@@ -44,7 +56,7 @@ class Promises:
         assert spec is not None
         held = [self._output(run, name) for run in runs]
         var = spec.outputs.get(name)
-        target = None if var is None else self.ground.specification.get(var)
+        target = None if var is None else self.specified.specification.get(var)
         found = None if target is None else self._found(target, held)
         text = "" if found is None else self._text(name, found)
         if isinstance(promise.wanted, Like):
@@ -70,7 +82,7 @@ class Promises:
 
     def _text(self, name: str, placements: Placements) -> str:
         """What was found, as the ordinary proof says it."""
-        layouts, held = self.ground.layouts, dict.fromkeys(range(len(self.capture.ranks)), name)
+        layouts, held = self.specified.layouts, dict.fromkeys(range(len(self.capture.ranks)), name)
         return str(Relation(name, layouts.expression(placements, held), placements))
 
     # -- placements
@@ -208,20 +220,20 @@ class Promises:
     def _prelude(self, before: str, after: str) -> list[Run]:
         """The programs' preludes, run on the specification's outputs ``before + leaf + after`` in place of the leaves."""
         if (before, after) not in self._preludes:
-            spec, ground, a = self.capture.spec, self.ground, self.algebra
+            spec, there, a = self.capture.spec, self.specified, self.algebra
             assert spec is not None
-            leaves = dict(ground.leaves)
+            leaves = dict(there.leaves)
             for leaf in self.capture.leaves:
                 var = spec.outputs.get(before + leaf.name + after)
-                value = None if var is None else ground.specification.get(var)
+                value = None if var is None else there.specification.get(var)
                 if value is not None:
                     leaves[leaf.name] = value
                 elif leaves[leaf.name].kind == "float":
                     leaves[leaf.name] = a.normal.full(shape_of(leaf.type), Fraction(0), "float")
             stacked = {key: a.lift(value) for key, value in leaves.items()}
-            runs = [Run(a, ground.evaluator, program, {}) for program in self.quotient.programs]
+            runs = [Run(a, there.evaluator, program) for program in self.quotient.programs]
             for run in runs:
-                run.start(stacked, ground.evaluator)
+                run.start(stacked, there.evaluator)
             Exchange(self.quotient, a, runs).run(self.steps, "prelude")
             self._preludes[before, after] = runs
         return self._preludes[before, after]

@@ -12,8 +12,8 @@ from graphguard.ir import Capture
 from graphguard.ir.collection import without_collection
 from graphguard.ir.fuel import Fuel, burnt
 from graphguard.ir.joining import join
-from graphguard.refine.digits.proving import by_digits
 from graphguard.refine.evaluation.exposed import exposed
+from graphguard.refine.proving.at_once import by_digits
 from graphguard.refine.proving.attempts import EXPANDED, PATIENCE, Attempt, Effort, Search
 from graphguard.refine.proving.memo import Memo
 from graphguard.refine.proving.programs import is_like_one_known, recalled, remember

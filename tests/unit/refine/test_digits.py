@@ -18,8 +18,8 @@ from graphguard.ir import Capture, Graph, Node, capture_from_json
 from graphguard.ir.fuel import Fuel
 from graphguard.ir.joining import join
 from graphguard.refine.digits.programs import quotient
-from graphguard.refine.digits.proving import by_digits, evaluated
 from graphguard.refine.outcome import Outcome
+from graphguard.refine.proving.at_once import by_digits, evaluated
 from graphguard.refine.proving.ground import grounded
 from graphguard.refine.proving.prove import prove
 from graphguard.relations.algebra import Unsupported
@@ -81,10 +81,9 @@ def test_what_is_proved_is_told_as_rank_by_rank(captures: dict[str, Capture], na
 @pytest.mark.parametrize("name", MESHES)
 def test_stacked_values_are_those_of_every_rank(captures: dict[str, Capture], name: str) -> None:
     capture = captures[name]
-    traits = parse_traits(capture.traits)
     found = quotient(capture)
-    ground = grounded(capture, traits, {}, 1, Fuel("a test", 1e8))
-    _, runs, _ = evaluated(capture, traits, found, ground)
+    ground = grounded(capture, parse_traits(capture.traits), {}, 1, Fuel("a test", 1e8))
+    _, runs, _ = evaluated(capture, found, ground)
     own = ground.evaluator.again(capture).ranks(join(capture.ranks), ground.leaves)
     numbers = np.random.default_rng(0)
     leaves = {leaf.name: numbers.random(tuple(map(int, leaf.type.shape))) for leaf in capture.leaves}  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The proof of a capture by digits: of all its promises, or none."""
+"""The proof of a capture with all ranks evaluated at once: of all its promises, or none (see :mod:`graphguard.refine.digits`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graphguard.refine.digits.algebra import Stacked
 from graphguard.refine.digits.evaluate import Run
 from graphguard.refine.digits.exchanges import Exchange, joined
 from graphguard.refine.digits.programs import Quotient, quotient
-from graphguard.refine.digits.promises import Promises
+from graphguard.refine.digits.promises import Promises, Specified
 from graphguard.refine.outcome import Outcome
 from graphguard.refine.proving.ground import Ground, grounded
 from graphguard.refine.proving.verdicts import proved
@@ -34,18 +34,17 @@ def by_digits(capture: Capture, traits: Mapping[str, Trait], fuel: Fuel, started
         return f"digits failed: {type(error).__name__} {error}"  # a defect of ours costs time, not the verdict
 
 
-def evaluated(
-    capture: Capture, traits: Mapping[str, Trait], found: Quotient, ground: Ground
-) -> tuple[Stacked, list[Run], Promises]:
+def evaluated(capture: Capture, found: Quotient, ground: Ground) -> tuple[Stacked, list[Run], Promises]:
     """All programs of a quotient, evaluated beside the specification; raises ``Unsupported``."""
     algebra = Stacked(ground.algebra, found.sizes, ground.evaluator.own)
     steps = joined(found)
-    runs = [Run(algebra, ground.evaluator, program, traits) for program in found.programs]
+    runs = [Run(algebra, ground.evaluator, program) for program in found.programs]
     leaves = {name: algebra.lift(value) for name, value in ground.leaves.items()}
     for run in runs:
         run.start(leaves, ground.evaluator)
     Exchange(found, algebra, runs).run(steps)
-    return algebra, runs, Promises(capture, found, ground, algebra, steps)
+    there = Specified(ground.evaluator, ground.leaves, ground.specification, ground.layouts)
+    return algebra, runs, Promises(capture, found, there, algebra, steps)
 
 
 def _proved(capture: Capture, traits: Mapping[str, Trait], fuel: Fuel, started: float) -> Outcome:
@@ -61,7 +60,7 @@ def _proved(capture: Capture, traits: Mapping[str, Trait], fuel: Fuel, started: 
     ground = grounded(capture, traits, {}, 1, fuel)
     universe = ground.algebra.universe
     facts, assumed = dict(universe.facts), set(universe.assumed)
-    _, runs, promises = evaluated(capture, traits, found, ground)
+    _, runs, promises = evaluated(capture, found, ground)
     outcomes = tuple(promises.checked(promise, runs) for promise in capture.promises)
     if universe.facts != facts or universe.assumed != assumed or universe.late:
         raise Unsupported("the ranks rest on more than the specification does")

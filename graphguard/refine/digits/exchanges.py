@@ -78,7 +78,11 @@ class Exchange:
         return self.quotient.programs[program].graph.nodes[index]
 
     def _given(self, program: int, index: int) -> Stack:
-        return self.runs[program].get(self._node(program, index).reads[0])
+        """The one tensor that a member gives."""
+        run, each = self.runs[program], self.quotient.programs[program].unlike.get(index)
+        return (
+            run.get(self._node(program, index).reads[0]) if each is None else run.own([call.reads[0] for call in each])
+        )
 
     def _collective(self, call: JoinedCall) -> None:
         if call.kind == gg.barrier:

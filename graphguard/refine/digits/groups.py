@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from graphguard.ir import Node
+from graphguard.ir import Node, Var
 from graphguard.ir.graph import Arg
 from graphguard.ops import gg
 from graphguard.relations.algebra import Unsupported
@@ -114,7 +114,8 @@ class Grouping:
         """Raise ``Unsupported`` where the collective of a rank differs from that of the first in more than its group, and its peer or root."""
         ranked = RANKED.get(call.op)
         for at, (one, other) in enumerate(zip(call.args[:-1], first.args[:-1], strict=True)):
-            if at != ranked and not same_argument(one, other):
+            both_read = isinstance(one, Var) and isinstance(other, Var)  # which tensor, the program's calls say
+            if at != ranked and not both_read and not same_argument(one, other):
                 raise Unsupported("collectives that differ between ranks of one program")
         if ranked is None:
             return

@@ -185,6 +185,8 @@ def _program(graphs: Sequence[Graph], grouping: Grouping, place: Coordinates, ra
         calls = tuple(graph.nodes[index] for graph in own)
         if node.op in COLLECTIVES:
             spans[index] = grouping.span(ranks, calls)
+            if any(call.reads != node.reads for call in calls[1:]):
+                unlike[index] = calls
         elif any(call is not node and not same_argument(call.args, node.args) for call in calls[1:]):
             unlike[index] = calls
     literals = {

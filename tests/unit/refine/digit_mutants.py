@@ -156,6 +156,7 @@ def mutants(capture: Capture) -> Iterator[tuple[str, Capture]]:
     """All of them, each with a name; not all are mistakes."""
     count = len(capture.ranks)
     among = {"all": range(count), "the last": [count - 1], "one": [count // 3], "half": range(0, count, 2)}
+    among["one coordinate"] = range(count // 4, count // 2)
     for index, node in enumerate(capture.ranks[0].nodes):
         for name, change in _changes(capture.ranks[0], index):
             for where, ranks in among.items():
@@ -165,3 +166,26 @@ def mutants(capture: Capture) -> Iterator[tuple[str, Capture]]:
                         changed[rank] = change(changed[rank]) or changed[rank]
                 if any(one is not other for one, other in zip(changed, capture.ranks, strict=True)):
                     yield f"{node.op} #{index}: {name} on {where}", replace(capture, ranks=tuple(changed))
+        yield from _with_others(capture, index)
+
+
+def _with_others(capture: Capture, index: int) -> Iterator[tuple[str, Capture]]:
+    """Every rank makes a call of another rank's, where these differ."""
+    ranks = capture.ranks
+    count = len(ranks)
+    others = {
+        "the opposite rank": [count - 1 - rank for rank in range(count)],
+        "the next rank": [(rank + 1) % count for rank in range(count)],
+        "the neighbour": [rank ^ 1 for rank in range(count)],
+        "the rank of half the number": [rank // 2 for rank in range(count)],
+        "the first rank": [0] * count,
+    }
+    if any(index >= len(graph.nodes) or graph.nodes[index].op != ranks[0].nodes[index].op for graph in ranks):
+        return
+    for name, other in others.items():
+        changed = tuple(
+            _edited(graph, index, replace(graph.nodes[index], args=ranks[other[rank]].nodes[index].args))
+            for rank, graph in enumerate(ranks)
+        )
+        if any(one.nodes[index] != graph.nodes[index] for one, graph in zip(changed, ranks, strict=True)):
+            yield f"{ranks[0].nodes[index].op} #{index}: the call of {name}", replace(capture, ranks=changed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -90,6 +91,8 @@ class Grouping:
     def _taken_apart(self, group: tuple[Arg, ...]) -> Span:
         """The digits and programs of a group: all places of these digits for each of the programs, the last digit fastest."""
         members = [member for member in group if isinstance(member, int)]
+        if len(members) < len(group) or min(members) < 0 or max(members) >= math.prod(size for _, size in self.mesh):
+            raise Unsupported("a group of more ranks than there are")
         own = [self._digits(member) for member in members]
         moved = tuple(d for d in range(len(self.digits)) if len({at[d] for at in own}) > 1)
         runs = [program_of(self.mesh, self.others, member) for member in members]

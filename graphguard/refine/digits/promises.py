@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Final, TypeAlias
 
 from graphguard.ir import Capture, Placement, Promise
 from graphguard.ir.capture import Like
@@ -24,7 +25,9 @@ from graphguard.relations.algebra import Unsupported
 from graphguard.relations.relation import Relation
 from graphguard.relations.terms.values import NormalValue
 
-_CANDIDATES = 256
+Held: TypeAlias = Mapping[int, Stack]
+"""An output, by the programs that have it."""
+_CANDIDATES: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +57,13 @@ class Promises:
         """A promise that holds, with what was found."""
         spec, name = self.capture.spec, promise.name
         assert spec is not None
-        held = [self._output(run, name) for run in runs]
+        held = {at: self._output(run, name) for at, run in enumerate(runs) if name in run.program.outputs}
+        if not held:
+            raise Unsupported(f"no rank has an output '{name}'")
         var = spec.outputs.get(name)
         target = None if var is None else self.specified.specification.get(var)
         found = None if target is None else self._found(target, held)
-        text = "" if found is None else self._text(name, found)
+        text = "" if found is None else self._text(name, found, held)
         if isinstance(promise.wanted, Like):
             self._check_like(name, promise.wanted.leaf, held)
         elif target is None:
@@ -72,28 +77,26 @@ class Promises:
 
     @staticmethod
     def _output(run: Run, name: str) -> Stack:
-        each = run.program.outputs.get(name)
-        if each is None:
-            raise Unsupported(f"not all ranks have an output '{name}'")
         try:
-            return run.own(each)
+            return run.own(run.program.outputs[name])
         except KeyError:
             raise Unsupported(f"'{name}' was not followed: {'; '.join(run.lost[:1])}") from None
 
-    def _text(self, name: str, placements: Placements) -> str:
+    def _text(self, name: str, placements: Placements, held: Held) -> str:
         """What was found, as the ordinary proof says it."""
-        layouts, held = self.specified.layouts, dict.fromkeys(range(len(self.capture.ranks)), name)
-        return str(Relation(name, layouts.expression(placements, held), placements))
+        ranks = sorted(rank for at in held for rank in self.quotient.programs[at].ranks)
+        expression = self.specified.layouts.expression(placements, dict.fromkeys(ranks, name))
+        return str(Relation(name, expression, placements))
 
     # -- placements
 
-    def _found(self, target: NormalValue, held: list[Stack]) -> Placements | None:
+    def _found(self, target: NormalValue, held: Held) -> Placements | None:
         """Placements that rebuild the target, in the order in which the ordinary proof tries them."""
         return next((each for each in self._candidates(target, held) if self._holds(target, each, held)), None)
 
-    def _candidates(self, target: NormalValue, held: list[Stack]) -> Iterator[Placements]:
-        shape = held[0].shape
-        if len(shape) != len(target.shape) or any(one.shape != shape for one in held):
+    def _candidates(self, target: NormalValue, held: Held) -> Iterator[Placements]:
+        shape = next(iter(held.values())).shape
+        if len(shape) != len(target.shape) or any(one.shape != shape for one in held.values()):
             return
         choices: list[list[Placement]] = []
         for axis, (_, size) in enumerate(self.quotient.mesh):
@@ -110,22 +113,23 @@ class Promises:
         for combination in itertools.islice(itertools.product(*choices), _CANDIDATES):
             yield dict(zip(self.capture.mesh, combination, strict=True))
 
-    def _is_alike(self, axis: int, held: list[Stack]) -> bool:
+    def _is_alike(self, axis: int, held: Held) -> bool:
         """Whether ranks that differ in one coordinate are seen to have the same tensor."""
         quotient = self.quotient
         if axis in quotient.digits:
-            return all(quotient.digits.index(axis) in self.algebra.alike(one) for one in held)
+            return all(quotient.digits.index(axis) in self.algebra.alike(one) for one in held.values())
         at = quotient.others.index(axis)
         first: dict[Coordinates, Stack] = {}
-        for program, one in zip(quotient.programs, held, strict=True):
-            place = (*program.place[:at], *program.place[at + 1 :])
+        for number, one in held.items():
+            place = quotient.programs[number].place
+            place = (*place[:at], *place[at + 1 :])
             if not self.algebra.same(first.setdefault(place, one), one):
                 return False
         return True
 
-    def _holds(self, target: NormalValue, placements: Mapping[str, Placement], held: list[Stack]) -> bool:
+    def _holds(self, target: NormalValue, placements: Mapping[str, Placement], held: Held) -> bool:
         """Whether placements rebuild the target on every rank; the last of them is undone first."""
-        parts = {program.place: one.value for program, one in zip(self.quotient.programs, held, strict=True)}
+        parts = {self.quotient.programs[at].place: one.value for at, one in held.items()}
         names = [axis for axis, _ in self.quotient.mesh]
         try:
             for name, placement in reversed(list(placements.items())):
@@ -203,10 +207,12 @@ class Promises:
 
     # -- laid out as a leaf
 
-    def _check_like(self, name: str, leaf: str, held: list[Stack]) -> None:
+    def _check_like(self, name: str, leaf: str, held: Held) -> None:
         """Raise ``Unsupported`` where a rank's output is not what its prelude makes of the specification's."""
         before, _, after = name.rpartition(leaf)
-        for run, value in zip(self._prelude(before, after), held, strict=True):
+        runs = self._prelude(before, after)
+        for at, value in held.items():
+            run = runs[at]
             each = run.program.labels.get(leaf)
             if each is None:
                 raise Unsupported(f"a rank does not hold '{leaf}'")

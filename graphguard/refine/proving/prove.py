@@ -49,7 +49,7 @@ def prove(
         if outcome is not None:
             return Proof(capture, outcome, again=lambda: _searched(capture, memo, steps, patience))
     if len(capture.ranks) > digits_above:
-        at_once = _at_once(capture, memo, steps, patience, started)
+        at_once = _at_once(capture, steps, patience, started)
         if at_once is not None:
             return at_once
         started = burnt()  # as if it had not been tried
@@ -62,7 +62,9 @@ def prove(
             return Proof(capture, outcome, again=lambda: search.run(burnt()))
     proof = search.run(started)
     if proof.roundings and not proof.outcome.proved:
-        written = prove(exposed(capture, proof.roundings), memo, max(0.0, steps - proof.outcome.fuel), effort)
+        written = prove(
+            exposed(capture, proof.roundings), memo, max(0.0, steps - proof.outcome.fuel), effort, digits_above
+        )
         doubted = any(rounding.doubted for found in proof.roundings.values() for rounding in found)
         return proof if doubted and written.outcome.proved else written
     if memo is not None and proof.outcome.proved:
@@ -70,8 +72,11 @@ def prove(
     return proof
 
 
-def _at_once(capture: Capture, memo: Memo | None, steps: float, patience: float, started: float) -> Proof | None:
-    """The proof of all ranks at once; None where there is none, which says nothing."""
+def _at_once(capture: Capture, steps: float, patience: float, started: float) -> Proof | None:
+    """The proof of all ranks at once; None where there is none, which says nothing.
+
+    It is not remembered: to make it anew costs less than to know it by the calls of all ranks.
+    """
     try:
         traits = parse_traits(capture.traits)
     except TraitError:
@@ -79,8 +84,6 @@ def _at_once(capture: Capture, memo: Memo | None, steps: float, patience: float,
     outcome = by_digits(capture, traits, Fuel("the proof of all ranks at once", steps / 4), started)
     if isinstance(outcome, str):
         return None
-    if memo is not None:
-        remember(capture, memo, outcome, None, cut=False)
     return Proof(capture, outcome, whole=lambda: _searched(capture, None, steps, patience))
 
 

@@ -301,3 +301,43 @@ def stages(mesh: Any) -> Any:
     inputs = (gg.tensor(TOKENS, WIDTH), gg.tensor(WIDTH, HIDDEN), gg.tensor(HIDDEN, WIDTH))
     rows = {"dp": Shard(0)}
     return gg.Refinement(spec, impl, inputs, in_relations=(rows, "replicate", "replicate"), out_relations=rows)
+
+
+def trained(first: torch.Tensor, second: torch.Tensor, x: torch.Tensor) -> Any:
+    """The gradients of both halves of an MLP."""
+    first, second = first.detach().requires_grad_(), second.detach().requires_grad_()
+    loss = (F.silu(x @ first) @ second).pow(2).mean()
+    return dict(zip(("first", "second"), torch.autograd.grad(loss, (first, second)), strict=True))
+
+
+@gg.check(mesh={"pp": 2, "dp": 2, "tp": 2})
+def pipeline(mesh: Any) -> Any:
+    """Each stage has the gradient of its own half alone."""
+
+    def impl(first: torch.Tensor, second: torch.Tensor, x: torch.Tensor) -> Any:
+        here, ranks = mesh.get_local_rank("pp"), dist.get_process_group_ranks(mesh.get_group("pp"))
+        tp = mesh.get_group("tp")
+        hidden = torch.empty(x.shape[0], first.shape[1])
+        if here == 0:
+            first = first.detach().requires_grad_()
+            out = F.silu(Copy.apply(x, tp) @ first)
+            dist.send(out.detach(), ranks[1])
+            dist.recv(hidden, ranks[1])
+            (grad,) = torch.autograd.grad(out, (first,), hidden)
+        else:
+            dist.recv(hidden, ranks[0])
+            hidden, second = hidden.requires_grad_(), second.detach().requires_grad_()
+            loss = Reduce.apply(hidden @ second, tp).pow(2).mean()
+            back, grad = torch.autograd.grad(loss, (hidden, second))
+            dist.send(back, ranks[0])
+        dist.all_reduce(grad, op=dist.ReduceOp.AVG, group=mesh.get_group("dp"))
+        return {"second" if here else "first": grad}
+
+    inputs = (gg.tensor(WIDTH, HIDDEN), gg.tensor(HIDDEN, WIDTH), gg.tensor(TOKENS, WIDTH))
+    return gg.Refinement(
+        trained,
+        impl,
+        inputs,
+        in_relations=({"tp": Shard(1)}, {"tp": Shard(0)}, {"dp": Shard(0)}),
+        out_relations={"first": {"tp": Shard(1)}, "second": {"tp": Shard(0)}},
+    )

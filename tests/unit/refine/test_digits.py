@@ -40,6 +40,7 @@ MESHES: Final = {
     "columns_by_position": {"cp": 4},
     "exchanged": {"ep": 4},
     "stages": {"pp": 2, "dp": 4},
+    "pipeline": {"pp": 2, "dp": 2, "tp": 2},
 }
 #: Every so many-th mutant, that the tests of a program end in a few seconds.
 STEPS: Final = {"layer": 41, "two_axes": 2, "sequence": 2, "experts": 2}

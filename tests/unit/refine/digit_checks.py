@@ -341,3 +341,10 @@ def pipeline(mesh: Any) -> Any:
         in_relations=({"tp": Shard(1)}, {"tp": Shard(0)}, {"dp": Shard(0)}),
         out_relations={"first": {"tp": Shard(1)}, "second": {"tp": Shard(0)}},
     )
+
+
+@gg.check(mesh={"dp": 2, "tp": 2})
+def nested(mesh: Any) -> Any:
+    """Rows that one axis cuts, and then the other."""
+    rows = {"dp": Shard(0), "tp": Shard(0)}
+    return gg.Refinement(F.silu, F.silu, (gg.tensor(TOKENS, WIDTH),), in_relations=rows, out_relations=rows)

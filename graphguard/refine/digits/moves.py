@@ -16,6 +16,9 @@ from graphguard.relations.algebra import Unsupported
 
 #: So many numbers are written down where they are no affine function of the digits.
 _LARGEST_TABLE: Final = 4096
+#: Steps times coordinates of smaller numbers, on so many ranks, are numbers of int64.
+_TOO_LARGE: Final = 1 << 40
+_MOST_RANKS: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +32,8 @@ class Numbers:
     @classmethod
     def of(cls, numbers: Sequence[int], sizes: Sequence[int]) -> Numbers:
         """The integers of all ranks in order; ``steps`` is None where they are not affine, which is looked at on every rank."""
-        if any(abs(number) >= 1 << 62 for number in numbers):
-            raise Unsupported("a number beyond those of int64 that differs between ranks")
+        if any(abs(number) >= _TOO_LARGE for number in numbers) or len(numbers) > _MOST_RANKS:
+            raise Unsupported("a number that differs between ranks and is very large")
         table = np.array(numbers, dtype=np.int64).reshape(tuple(sizes))
         base = int(table.flat[0])
         steps = []

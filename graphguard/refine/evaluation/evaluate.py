@@ -243,6 +243,15 @@ class Evaluator:
         if self.narrowing.active:
             self.narrowing.note(where, node, key, graph, values)
 
+    def made(self, node: Node, graph: Graph, values: Mapping[Var, NormalValue]) -> tuple[NormalValue, ...]:
+        """The results of a call on tensors of one float type, known where either program made it before; raises ``Unsupported``."""
+        key = _key_of(node, graph.types, values)
+        found = self._calls.get(key)
+        if found is None:
+            results = evaluate_node(self.algebra, node, graph, values, None, self.traits, real=True)
+            found = self._calls[key] = tuple([self.own(self.algebra.written_down(value)) for value in results])
+        return found
+
     def _as_doubles(
         self, node: Node, types: Mapping[Var, TensorType], values: Mapping[Var, NormalValue]
     ) -> Mapping[Var, NormalValue]:
@@ -399,7 +408,7 @@ class Evaluator:
         return dict(zip(members, exchanged(call.kind, len(members), root, given, reduced), strict=True))
 
 
-def _key_of(node: Node, types: Mapping[Var, TensorType], values: Values) -> object:
+def _key_of(node: Node, types: Mapping[Var, TensorType], values: Mapping[Var, NormalValue]) -> object:
     """A call as what decides its results, the same for equal calls; raises ``KeyError`` for an operand without a value."""
     row: list[object] = [node.op, node.draw, len(node.args)]
     for arg in node.args:
@@ -420,7 +429,7 @@ def _key_of(node: Node, types: Mapping[Var, TensorType], values: Values) -> obje
     return tuple(row)
 
 
-def _argument(arg: Arg, types: Mapping[Var, TensorType], values: Values) -> object:
+def _argument(arg: Arg, types: Mapping[Var, TensorType], values: Mapping[Var, NormalValue]) -> object:
     if arg.__class__ is Var:
         return (values[arg], types[arg].dtype)  # the value by identity, and kept alive by the key
     if isinstance(arg, tuple):

@@ -241,11 +241,10 @@ class Layouts:
             rank, name = next(iter(names.items()))
             return Held(name, rank)
         axis, *rest = ordered
-        parts: list[Expression] = []
-        for place in range(self.capture.mesh[axis]):
-            group = {rank: name for rank, name in names.items() if self.places[rank][axis] == place}
-            if group:
-                parts.append(self._expression(placements, rest, group))
+        groups: dict[int, dict[int, str]] = {}
+        for rank, name in names.items():
+            groups.setdefault(self.places[rank][axis], {})[rank] = name
+        parts = [self._expression(placements, rest, group) for _, group in sorted(groups.items())]
         placement = placements.get(axis, REPLICATE)
         if len(parts) == 1:
             return parts[0]

@@ -6,11 +6,14 @@ whether it is, a run on numbers decides.
 
 from __future__ import annotations
 
+from typing import Final
+
 from graphguard.ir import Capture
 from graphguard.ir.collection import without_collection
 from graphguard.ir.fuel import Fuel, burnt
 from graphguard.ir.joining import join
 from graphguard.refine.evaluation.exposed import exposed
+from graphguard.refine.proving.at_once import by_digits
 from graphguard.refine.proving.attempts import EXPANDED, PATIENCE, Attempt, Effort, Search
 from graphguard.refine.proving.memo import Memo
 from graphguard.refine.proving.programs import is_like_one_known, recalled, remember
@@ -20,14 +23,23 @@ from graphguard.refine.stages.cuts import divided
 from graphguard.relations.terms.kernels import STEPS
 from graphguard.rules import TraitError, parse_traits
 
+DIGITS_ABOVE: Final = 16
+"""Of so many ranks each is evaluated for itself, which costs little; of more all at once, where that proves every promise."""
+
 
 @without_collection()
-def prove(capture: Capture, memo: Memo | None = None, steps: float = STEPS, effort: Effort = "usual") -> Proof:
+def prove(
+    capture: Capture,
+    memo: Memo | None = None,
+    steps: float = STEPS,
+    effort: Effort = "usual",
+    digits_above: int = DIGITS_ABOVE,
+) -> Proof:
     """Try to prove every promise of a capture; never raises for what a program does, and ends after about so many ``steps`` (:mod:`graphguard.ir.fuel`).
 
     With a memo the stages of the program, or all of it where it cannot be cut, are first looked for there; what the memo knows is not proved again.
     Further attempts get a sixth of them, ``patient`` ones as many again; an outcome that is ``hurried`` may come out otherwise with these.  A ``hasty`` proof
-    leaves them out: :func:`finished` makes up for it.
+    leaves them out: :func:`finished` makes up for it.  Of more ranks than ``digits_above`` all are evaluated at once where that proves every promise (:mod:`graphguard.refine.digits`).
     """
     started = burnt()
     patience = min(PATIENCE[effort], steps)
@@ -36,6 +48,11 @@ def prove(capture: Capture, memo: Memo | None = None, steps: float = STEPS, effo
         outcome, spelling = recalled(capture, memo, started)
         if outcome is not None:
             return Proof(capture, outcome, again=lambda: _searched(capture, memo, steps, patience))
+    if len(capture.ranks) > digits_above:
+        at_once = _at_once(capture, steps, patience, started)
+        if at_once is not None:
+            return at_once
+        started = burnt()  # as if it had not been tried
     search = _search(capture, memo, steps, patience)
     if isinstance(search, str):
         return Proof(capture, failed(capture, search, started))
@@ -45,7 +62,9 @@ def prove(capture: Capture, memo: Memo | None = None, steps: float = STEPS, effo
             return Proof(capture, outcome, again=lambda: search.run(burnt()))
     proof = search.run(started)
     if proof.roundings and not proof.outcome.proved:
-        written = prove(exposed(capture, proof.roundings), memo, max(0.0, steps - proof.outcome.fuel), effort)
+        written = prove(
+            exposed(capture, proof.roundings), memo, max(0.0, steps - proof.outcome.fuel), effort, digits_above
+        )
         doubted = any(rounding.doubted for found in proof.roundings.values() for rounding in found)
         return proof if doubted and written.outcome.proved else written
     if memo is not None and proof.outcome.proved:
@@ -53,7 +72,22 @@ def prove(capture: Capture, memo: Memo | None = None, steps: float = STEPS, effo
     return proof
 
 
-def _searched(capture: Capture, memo: Memo, steps: float, patience: float) -> Proof:
+def _at_once(capture: Capture, steps: float, patience: float, started: float) -> Proof | None:
+    """The proof of all ranks at once; None where there is none, which says nothing.
+
+    It is not remembered: to make it anew costs less than to know it by the calls of all ranks.
+    """
+    try:
+        traits = parse_traits(capture.traits)
+    except TraitError:
+        return None
+    outcome = by_digits(capture, traits, Fuel("the proof of all ranks at once", steps / 4), started)
+    if isinstance(outcome, str):
+        return None
+    return Proof(capture, outcome, whole=lambda: _searched(capture, None, steps, patience))
+
+
+def _searched(capture: Capture, memo: Memo | None, steps: float, patience: float) -> Proof:
     """The proof of a capture that is known to have one, made anew with what is known of its stages."""
     search = _search(capture, memo, steps, patience)
     assert isinstance(search, Search)

@@ -1,0 +1,181 @@
+"""Programs of a quotient over stacked values: every call once for all its ranks.
+
+What cannot be followed has no value, and what reads it has none either; a promise that needs it is not proved this way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from graphguard.ir import Node, TensorType, Var
+from graphguard.ops import aten
+from graphguard.refine.digits.algebra import Stacked
+from graphguard.refine.digits.groups import same_argument
+from graphguard.refine.digits.held import Held, dim_of, side_by_side
+from graphguard.refine.digits.moves import coordinate
+from graphguard.refine.digits.programs import Program
+from graphguard.refine.digits.stacks import Stack
+from graphguard.refine.digits.unlike import FOLLOWED, numbers_of
+from graphguard.refine.evaluation.evaluate import Evaluator
+from graphguard.relations.algebra import Unsupported
+from graphguard.rules import evaluate_node
+
+#: Calls of our own that are neither collectives nor functions of their operands alone.
+_SPECIAL: Final = frozenset(("gg.assume", "gg.rounded"))
+#: Where a call takes a number that may be a tensor without dims as well, and what it is then called.
+_SCALARS: Final = {
+    aten.add.Tensor: (1, aten.add.Tensor),
+    aten.sub.Tensor: (1, aten.sub.Tensor),
+    aten.mul.Tensor: (1, aten.mul.Tensor),
+    aten.eq.Scalar: (1, aten.eq.Tensor),
+    aten.ne.Scalar: (1, aten.ne.Tensor),
+    aten.ge.Scalar: (1, aten.ge.Tensor),
+    aten.gt.Scalar: (1, aten.gt.Tensor),
+    aten.le.Scalar: (1, aten.le.Tensor),
+    aten.lt.Scalar: (1, aten.lt.Tensor),
+}
+_SPLITS: Final = frozenset((aten.split.Tensor, aten.chunk.default, aten.split_with_sizes.default))
+
+
+class Run(Held):
+    """Evaluates the calls of one program."""
+
+    def __init__(self, algebra: Stacked, evaluator: Evaluator, program: Program) -> None:
+        super().__init__(algebra, program)
+        self._evaluator = evaluator
+
+    def call(self, index: int) -> None:
+        """Evaluate a call that is no collective."""
+        node = self.program.graph.nodes[index]
+        try:
+            _check_followed(node)
+            each = self.program.unlike.get(index)
+            results = self._alike(index, node) if each is None else self._unlike(node, each)
+        except KeyError:
+            return
+        except Unsupported as reason:
+            self.lost.append(f"{node.op}: {reason}")
+            return
+        for out, value in zip(node.outs, results, strict=len(results) > 0):
+            self.give(out, value)
+
+    # -- calls that all ranks make alike
+
+    def _alike(self, index: int, node: Node) -> Sequence[Stack]:
+        if node.op in _SPLITS and self._split(index, node):
+            return ()
+        if node.op == aten.cat.default:
+            joined = self._joined(node)
+            if joined is not None:
+                return (joined,)
+        values = {var: self.get(var) for var in node.reads}
+        plain = {var: self.algebra.plain(value) for var, value in values.items()}
+        known = {var: value for var, value in plain.items() if value is not None}
+        if len(known) == len(plain):
+            results = self._evaluator.made(node, self.program.graph, known)
+            return [self.algebra.lift(value) for value in results]
+        return self._evaluated(node, values)
+
+    def _evaluated(
+        self, node: Node, values: Mapping[Var, Stack], types: Mapping[Var, TensorType] | None = None
+    ) -> Sequence[Stack]:
+        graph = self.program.graph
+        if types:
+            graph = replace(graph, types={**graph.types, **types})
+        results = evaluate_node(self.algebra, node, graph, values, None, self._evaluator.traits, real=True)
+        return [self.algebra.written_down(value) for value in results]
+
+    def _split(self, index: int, node: Node) -> bool:
+        """Whether a call cuts a tensor evenly, so that its results are one tensor with their place in front."""
+        v = self.get(node.args[0])  # type: ignore[arg-type]
+        dim = node.args[2] if len(node.args) > 2 else 0
+        shapes = {self.program.graph.types[out].shape for out in node.outs}
+        if not isinstance(dim, int) or len(shapes) > 1 or len(node.outs) < 2 or node.kwargs:
+            return False
+        dim %= len(v.shape)
+        count, (shape,) = len(node.outs), shapes
+        extent = shape[dim]
+        asked = {aten.split.Tensor: extent, aten.chunk.default: count}.get(node.op, (extent,) * count)
+        if not isinstance(extent, int) or extent * count != v.shape[dim] or not same_argument(node.args[1], asked):
+            return False
+        parts = self.algebra.reshape(v, (*v.shape[:dim], count, *shape[dim:]))  # type: ignore[arg-type]
+        self.lists[index] = self.algebra.permute(parts, (dim, *(d for d in range(len(parts.shape)) if d != dim)))
+        return True
+
+    def _joined(self, node: Node) -> Stack | None:
+        """All results of one call joined along a dim; None of other lists."""
+        each = node.args[0]
+        assert isinstance(each, tuple)
+        found = self.whole_list(each)
+        return None if found is None else side_by_side(self.algebra, found, dim_of(node, 1, len(found.shape) - 1))
+
+    # -- calls that differ between ranks
+
+    def _unlike(self, node: Node, each: Sequence[Node]) -> Sequence[Stack]:
+        node, extra = self._one_result(node, each)
+        differing = [
+            at for at in range(len(node.args)) if any(not same_argument(call.args[at], node.args[at]) for call in each)
+        ]
+        differing = [at for at in differing if not (isinstance(node.args[at], Var) and node.args[at] in extra)]
+        if not differing:
+            return self._evaluated(
+                node,
+                {var: extra[var] if var in extra else self.get(var) for var in node.reads},
+                self._like(extra, each),
+            )
+        if extra:
+            raise Unsupported("a call that differs in tensors and numbers")
+        follow = FOLLOWED.get(node.op)
+        if follow is not None:
+            return (follow(self, node, each, differing),)
+        if node.op in _SCALARS and differing == [_SCALARS[node.op][0]]:
+            return self._scalar(node, each)
+        raise Unsupported("arguments that differ between ranks")
+
+    def _one_result(self, node: Node, each: Sequence[Node]) -> tuple[Node, dict[Var, Stack]]:
+        """A call that reads a result of another by the rank's own number, with what that is on every rank."""
+        extra: dict[Var, Stack] = {}
+        args = list(node.args)
+        for at, arg in enumerate(node.args):
+            if not isinstance(arg, Var) or all(call.args[at] == arg for call in each):
+                continue
+            fresh = Var(-1 - at)
+            args[at] = fresh
+            extra[fresh] = self.own([call.args[at] for call in each])
+        return (replace(node, args=tuple(args)), extra) if extra else (node, extra)
+
+    def _like(self, extra: Mapping[Var, Stack], each: Sequence[Node]) -> dict[Var, TensorType]:
+        types = self.program.graph.types
+        found: dict[Var, TensorType] = {}
+        for var in extra:
+            kinds = {types[call.args[-1 - var.id]] for call in each}  # type: ignore[index]
+            if len(kinds) != 1:
+                raise Unsupported("ranks that read tensors of different types")
+            found[var] = kinds.pop()
+        return found
+
+    def _scalar(self, node: Node, each: Sequence[Node]) -> Sequence[Stack]:
+        """A call with a whole number that differs: the number as a tensor without dims."""
+        at, op = _SCALARS[node.op]
+        numbers = numbers_of(self, each, at)
+        read = node.args[0]
+        if not isinstance(read, Var):
+            raise Unsupported("a number in the place of a tensor")
+        kind = self.program.graph.types[read].dtype
+        if self.program.graph.types[node.outs[0]].dtype not in (kind, "bool") or kind == "bool":
+            raise Unsupported("a number that changes the type of what it is added to")
+        fresh = Var(-1)
+        value = coordinate(self.algebra, numbers)
+        if self.get(read).kind == "float":
+            value = self.algebra.number(value, "float")
+        args = (*node.args[:at], fresh, *node.args[at + 1 :])
+        values = {var: self.get(var) for var in node.reads} | {fresh: value}
+        return self._evaluated(replace(node, op=op, args=args), values, {fresh: TensorType((), kind)})
+
+
+def _check_followed(node: Node) -> None:
+    """Raise ``Unsupported`` for what is more than a function of its operands: memory that nobody wrote to is another on every rank."""
+    if node.op in _SPECIAL or "empty" in node.op:
+        raise Unsupported(f"{node.op} is not followed along digits")

@@ -145,12 +145,13 @@ class Prover:
     def audit(self, capture: bytes) -> dict[str, Any]:
         """What every step of a proof of a capture comes to when it is read again: an :class:`~graphguard.refine.evaluation.audits.Audited` as plain data.
 
-        The capture is proved anew, with nothing that is remembered, and patiently.
+        The capture is proved anew, with nothing that is remembered, patiently, and every rank for itself.
         """
         from graphguard.refine.evaluation.audits import logged, summed
 
+        decoded = capture_from_json(capture)
         with logged() as logs:
-            proof = prove(capture_from_json(capture), effort="patient")
+            proof = prove(decoded, effort="patient", digits_above=len(decoded.ranks))
         INTERRUPTION.check()
         found = summed(logs, proved=proof.outcome.proved)
         INTERRUPTION.check()

@@ -203,13 +203,14 @@ class Prover:
     ) -> list[dict[str, Any]]:
         """Edits made of what the files have already, near a finding, best first, in the form of :meth:`candidates`; ``wanted`` as in :func:`~graphguard.repair.nearby.near.nearby`.
 
-        No decisions of what one edit of the graphs explains: that is where it goes wrong.  One decision may explain what several edits mend.
+        No decisions of a layout or a factor that one edit of the graphs puts right: that is where it goes wrong.  One decision may explain what several edits mend.
         """
         entry = self._entries[proof]
         if entry.diagnosis is None:
             return []
+        told = entry.diagnosis.findings
         explained = entry.diagnosis.repairs[finding] is not None  # what is wrong is known, if not how to write it
-        if explained and wanted == "decisions" and len(entry.diagnosis.findings) == 1:
+        if explained and wanted == "decisions" and len(told) == 1 and told[0].rule != "wrong-relation":
             return []
         edits = tuple(from_plain(TextEdit, row) for row in before)
         read = reader(sources)

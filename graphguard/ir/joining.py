@@ -18,6 +18,7 @@ from typing import TypeAlias
 
 from graphguard.ir.capture import Trouble
 from graphguard.ir.graph import ASYNCHRONOUS, COLLECTIVES, COMMUNICATOR, Arg, Graph, Node, TensorType, Var
+from graphguard.ir.ranks import ranks_text
 from graphguard.ir.spans import Span
 from graphguard.ops import COLLECTIVE, EXCHANGES, MESSAGES, gg
 
@@ -270,7 +271,7 @@ class _Run:
         if rank not in group:
             index = self.ranks[rank].issued[communicator][0]
             op = _plain(self.ranks[rank].graph.nodes[index].op)
-            self._report(f"rank {rank} calls {op} on a group of {_members(group)}, which it is not in", (rank, index))
+            self._report(f"rank {rank} calls {op} on a group of {ranks_text(group)}, which it is not in", (rank, index))
             return woken
         while (calls := self._there(communicator)) and self._compatible(calls):
             call = JoinedCall(self.ranks[rank].graph.nodes[calls[rank]].op, group, calls)
@@ -308,7 +309,7 @@ class _Run:
             if one.op != other.op:
                 message = (
                     f"rank {first} calls {_plain(one.op)} where rank {member} calls {_plain(other.op)}\n"
-                    f"needed: all of {_members(group_of(one))} call the same collectives in the same order"
+                    f"needed: all of {ranks_text(group_of(one))} call the same collectives in the same order"
                 )
                 return self._report(message, (first, calls[first]), (member, calls[member]))
             if _attributes(one) != _attributes(other):
@@ -325,7 +326,7 @@ class _Run:
         """Ranks that make a group together and give it different names."""
         a, b = ranks
         message = (
-            f"rank {a} calls {_plain(one.op)} over {_members(group_of(one))} as a member of {one.args[0]} and rank {b} as one of {other.args[0]}: they never meet\n"
+            f"rank {a} calls {_plain(one.op)} over {ranks_text(group_of(one))} as a member of {one.args[0]} and rank {b} as one of {other.args[0]}: they never meet\n"
             "found: with use_local_synchronization PyTorch tells groups by their ranks and by the number of groups that the caller is in\n"
             "needed: the members are in as many other groups, or every rank calls new_group without use_local_synchronization"
         )
@@ -424,15 +425,15 @@ class _Run:
     def _explain_blocked(self, rank: int, index: int) -> None:
         node = self.ranks[rank].graph.nodes[index]
         group = group_of(node)
-        here = f"rank {rank} waits in {_plain(node.op)} over {_members(group)} while rank"
-        needed = f"needed: all of {_members(group)} call the same collectives in the same order"
+        here = f"rank {rank} waits in {_plain(node.op)} over {ranks_text(group)} while rank"
+        needed = f"needed: all of {ranks_text(group)} call the same collectives in the same order"
         for member in group:
             other = self.ranks[member] if member < len(self.ranks) else None
             if member == rank or other is None:
                 continue
             there = other.stop
             if there is None:
-                message = f"rank {rank} waits for ever in {_plain(node.op)} over {_members(group)}: rank {member} never calls it\n{needed}"
+                message = f"rank {rank} waits for ever in {_plain(node.op)} over {ranks_text(group)}: rank {member} never calls it\n{needed}"
                 self._report(message, (rank, index), self._last_call(member))
                 return
             theirs = other.graph.nodes[there]
@@ -440,14 +441,16 @@ class _Run:
                 message = f"{here} {member} waits in its own {_plain(theirs.op)}: neither goes on\n{needed}"
             elif communicator_of(theirs) != communicator_of(node):
                 where = (
-                    f"another group of {_members(group)}" if group_of(theirs) == group else _members(group_of(theirs))
+                    f"another group of {ranks_text(group)}"
+                    if group_of(theirs) == group
+                    else ranks_text(group_of(theirs))
                 )
                 message = f"{here} {member} waits in {_plain(theirs.op)} over {where}: neither goes on\n{needed}"
             else:
                 continue
             self._report(message, (rank, index), (member, there))
             return
-        message = f"rank {rank} waits for ever in {_plain(node.op)} over {_members(group)}, which not all of them reach\n{needed}"
+        message = f"rank {rank} waits for ever in {_plain(node.op)} over {ranks_text(group)}, which not all of them reach\n{needed}"
         self._report(message, (rank, index))
 
     def _last_call(self, rank: int) -> tuple[int, int] | None:
@@ -509,10 +512,6 @@ def _whole(arg: Arg) -> int:
 
 def _plain(op: str) -> str:
     return op.removeprefix("gg.")
-
-
-def _members(group: tuple[int, ...]) -> str:
-    return "ranks " + ", ".join(map(str, group))
 
 
 def _shown(kind: TensorType) -> str:

@@ -16,6 +16,7 @@ from graphguard.diagnose.localise.mends import Mend
 from graphguard.diagnose.localise.sites import LEAF, MOVES, Site
 from graphguard.ir import Span, Var
 from graphguard.ir.graph import COLLECTIVES
+from graphguard.ir.ranks import ranks_text
 from graphguard.ops import REDUCTIONS, aten
 from graphguard.refine.finding import Finding, Related
 from graphguard.repair.writing.words import axis_of_group, factor_text, group_text, listed, operation
@@ -375,7 +376,7 @@ class Telling:
         ranks = sorted(site.tensors) if site is not None else []
         if not ranks or len(ranks) == self.lines.sources.capture.world_size:
             return "every rank"
-        return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+        return ranks_text(ranks)
 
     def _selected(self, dim: int, selection: Selection) -> str:
         """Positions of a dim: a shard, or those that the ranks are seen to have."""

@@ -75,14 +75,14 @@ def prove(
 def _at_once(capture: Capture, steps: float, patience: float, started: float) -> Proof | None:
     """The proof of all ranks at once; None where there is none, which says nothing.
 
-    It is not remembered: to make it anew costs less than to know it by the calls of all ranks.
+    That all their collectives meet is asked of every rank, as ever.  It is not remembered: to make it anew costs less than to know it by the calls of all ranks.
     """
     try:
         traits = parse_traits(capture.traits)
     except TraitError:
         return None
     outcome = by_digits(capture, traits, Fuel("the proof of all ranks at once", steps / 4), started)
-    if isinstance(outcome, str):
+    if isinstance(outcome, str) or trouble_of(capture, join(capture.ranks)):
         return None
     return Proof(capture, outcome, whole=lambda: _searched(capture, None, steps, patience))
 

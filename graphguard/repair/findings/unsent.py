@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from graphguard.ir import Capture, Graph
+from graphguard.ir.ranks import ranks_text
 from graphguard.ops import traits_of
 from graphguard.refine.finding import Finding, Related
 from graphguard.repair.graph.holding import holds_operand
@@ -41,7 +42,7 @@ def _finding(found: Search, name: str, empty: dict[int, int], making: list[int],
     related = [] if (made := _made(capture, making[0], name, sources)) is None else [made]
     return Finding(
         rule="wrong-relation",
-        headline=f"'{what}' is memory that nobody writes to on {_ranks(list(empty))}: {_ranks(making)} computes it, and does not send it",
+        headline=f"'{what}' is memory that nobody writes to on {ranks_text(list(empty), ' and ')}: {ranks_text(making, ' and ')} computes it, and does not send it",
         span=span,
         needed=promise.needed,
         found=promise.told,
@@ -63,10 +64,3 @@ def _made(capture: Capture, rank: int, output: str, sources: Sources) -> Related
     index = graph.producers().get(graph.outputs[output])
     place = None if index is None else sources.place(graph, graph.nodes[index])
     return None if place is None else Related(place, f"rank {rank} computes it here")
-
-
-def _ranks(ranks: list[int]) -> str:
-    """``rank 0``, or ``ranks 0, 1 and 2``."""
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graphguard.ir import Capture, Node, Var
+from graphguard.ir.ranks import ranks_text
 from graphguard.ops import REDUCTIONS
 from graphguard.repair.graph.edits import SetArgument, Tensors
 from graphguard.repair.graph.neighbours import Guess, Neighbours
@@ -81,6 +82,6 @@ def misreading(edit: SetArgument, capture: Capture) -> list[int]:
 
 def misread_text(ranks: list[int], name: str, meant: str) -> str:
     """That only some ranks read the tensor that is meant."""
-    shown = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
+    shown = ranks_text(ranks, " and ")
     what = f"'{meant}'" if meant else "that of the others"
     return f"'{name}' is computed from another tensor on {shown} than on the others: {what} is meant on every rank"

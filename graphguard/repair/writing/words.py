@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
 from graphguard.ir import Capture, Var
+from graphguard.ir.ranks import ranks_text
 from graphguard.ops import aten
 from graphguard.repair.graph.edits import (
     group_of,
@@ -79,7 +80,7 @@ def group_text(group: object, capture: Capture) -> str:
     if axis := axis_of_group(group, capture):
         return f"axis '{axis}'"
     ranks = group if isinstance(group, tuple) else ()
-    return "all ranks" if len(ranks) == capture.world_size else f"ranks {', '.join(map(str, ranks))}"
+    return "all ranks" if len(ranks) == capture.world_size else ranks_text(ranks)
 
 
 def group_size(group: object) -> Fraction:

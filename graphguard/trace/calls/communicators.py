@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from graphguard.ir.capture import Trouble
 from graphguard.ir.joining import RULE
+from graphguard.ir.ranks import ranks_text
 from graphguard.ir.spans import Frame
 from graphguard.trace.calls.events import Members
 
@@ -69,11 +70,11 @@ def _trouble(number: int, *ranks: tuple[int, tuple[Formed, ...]]) -> Trouble:
     """Two ranks that do not make the same group next."""
     (a, mine), (b, theirs) = ranks if _lacks(number, *ranks) else ranks[::-1]
     here = mine[number]
-    headline = f"rank {a} calls new_group for {_members(here.ranks)} "
+    headline = f"rank {a} calls new_group for {ranks_text(here.ranks)} "
     if _lacks(number, (a, mine), (b, theirs)):
         headline += f"and rank {b} does not"
     else:
-        headline += f"where rank {b} calls it for {_members(theirs[number].ranks)}"
+        headline += f"where rank {b} calls it for {ranks_text(theirs[number].ranks)}"
     span = here.stack[0].span if here.stack else None
     there = theirs[number] if number < len(theirs) else None
     related = ((there.stack[0].span, f"rank {b}: new_group"),) if there is not None and there.stack else ()
@@ -85,7 +86,3 @@ def _lacks(number: int, one: tuple[int, tuple[Formed, ...]], other: tuple[int, t
     """Whether the second rank never again makes the group that the first makes next."""
     (_, mine), (_, theirs) = one, other
     return number < len(mine) and all(call.ranks != mine[number].ranks for call in theirs[number:])
-
-
-def _members(ranks: tuple[int, ...]) -> str:
-    return f"rank {ranks[0]}" if len(ranks) == 1 else "ranks " + ", ".join(map(str, ranks))

@@ -116,6 +116,14 @@ def stack(folder: Path, layers: int, ranks: int, model: str = "8B") -> list[str]
     return [name]
 
 
+def many(folder: Path, ranks: int) -> list[str]:
+    """A file with an MLP on so many ranks, forward and backward; its check, by name."""
+    name = f"mlp_on_{ranks}.py"
+    text = _MLP.format(width=16, hidden=4 * ranks).replace('mesh={"tp": 2}', f'mesh={{"tp": {ranks}}}')
+    (folder / name).write_text(text)
+    return [f"{name}::right"]
+
+
 def examples(folder: Path) -> list[str]:
     """The examples of the repository."""
     files = sorted((HERE.parent / "examples").glob("*.py"))

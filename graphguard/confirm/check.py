@@ -89,7 +89,8 @@ def _run(capture: Capture, fuel: Fuel, describe: Describe) -> Confirmation:
     if guessed := guessed_literal(capture):
         return Confirmation("not-run", guessed)
     said = None
-    if _work_of(capture) > QUICK and work_of_calls(capture) <= fuel.left:
+    work, calls = _work_of(capture), work_of_calls(capture)
+    if work - calls > QUICK and calls <= fuel.left:  # calls take as long at any extents
         smaller = shrunk(capture)
         if smaller is not None and not _excess(smaller, fuel.left):
             reduced = _tried(smaller, fuel, describe)

@@ -159,12 +159,13 @@ def _placed(
 ) -> Iterator[Comparison]:
     copied = [axis for axis in capture.mesh if wanted.get(axis, Placement("replicate")).kind == "replicate"]
     joined = [axis for axis in wanted if axis not in copied]
-    for place in itertools.product(*(range(capture.mesh[axis]) for axis in copied)):
-        fixed = dict(zip(copied, place, strict=True))
-        ranks = [rank for rank in held if all(capture.coordinates(rank)[axis] == at for axis, at in fixed.items())]
-        if ranks:
-            whole = _joined(capture, wanted, joined, {rank: held[rank] for rank in ranks})
-            yield Comparison(expected, whole, ranks[0] if not joined else None)
+    groups: dict[tuple[int, ...], dict[int, torch.Tensor]] = {}
+    for rank, value in held.items():
+        place = capture.coordinates(rank)
+        groups.setdefault(tuple(place[axis] for axis in copied), {})[rank] = value
+    for _, ranks in sorted(groups.items()):
+        whole = _joined(capture, wanted, joined, ranks)
+        yield Comparison(expected, whole, None if joined else next(iter(ranks)))
 
 
 def _joined(
@@ -174,11 +175,10 @@ def _joined(
     if not axes:
         return next(iter(held.values()))
     axis, *rest = axes
-    parts = []
-    for place in range(capture.mesh[axis]):
-        group = {rank: value for rank, value in held.items() if capture.coordinates(rank)[axis] == place}
-        if group:
-            parts.append(_joined(capture, wanted, rest, group))
+    groups: dict[int, dict[int, torch.Tensor]] = {}
+    for rank, value in held.items():
+        groups.setdefault(capture.coordinates(rank)[axis], {})[rank] = value
+    parts = [_joined(capture, wanted, rest, group) for _, group in sorted(groups.items())]
     placement = wanted[axis]
     try:
         return torch.cat(parts, placement.dim) if placement.kind == "shard" else reduction(parts, placement.reduce)

@@ -165,20 +165,25 @@ _WRITERS: dict[type, Callable[[Any], Any]] = {
     Var: lambda arg: {"v": arg.id},
     DType: lambda arg: {"t": arg.name},
     Sym: lambda arg: {"s": arg.expr},
-    tuple: lambda arg: [_arg_out(item) for item in arg],
+    tuple: lambda arg: list(arg) if _are_whole(arg) else [_arg_out(item) for item in arg],
     float: lambda arg: arg if math.isfinite(arg) else {"f": repr(arg)},
 }
 
 
 def _arg_in(row: Any) -> Arg:
     if isinstance(row, list):
-        return tuple(_arg_in(item) for item in row)
+        return tuple(row) if _are_whole(row) else tuple(_arg_in(item) for item in row)
     if isinstance(row, dict):
         ((tag, value),) = row.items()
         return _TAGS[tag](value)
     if row is None or isinstance(row, bool | int | float | str):
         return row
     raise CodecError(f"not an argument: {row!r}")
+
+
+def _are_whole(items: Iterable[Any]) -> bool:
+    """Whether these are whole numbers, as the ranks of a group are: there may be very many."""
+    return {*map(type, items)} == {int}
 
 
 _TAGS: dict[str, Callable[[Any], Arg]] = {

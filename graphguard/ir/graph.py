@@ -140,7 +140,7 @@ class Node:
         known = self._reads
         if known is None:
             found: list[Var] = []
-            _gather(self.args, found)
+            _gather(self.args[:-1] if self.op in COLLECTIVES else self.args, found)  # its group may be large
             if self.kwargs:
                 _gather(tuple(self.kwargs.values()), found)
             known = tuple(found)

@@ -10,7 +10,7 @@ members meet, and ``gg.wait(*results)``, which waits for what is asynchronous.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import repeat
@@ -85,6 +85,11 @@ def _ranks_in(group: tuple[Arg, ...]) -> tuple[int, ...]:
     return tuple(member for member in group if isinstance(member, int))
 
 
+@lru_cache
+def _count(group: tuple[int, ...]) -> int:
+    return len(set(group))
+
+
 @dataclass(slots=True)
 class _Rank:
     """Where one rank stands: the next node to look at, nodes held back, variables that are still to be received, collectives that others have not come to."""
@@ -120,6 +125,7 @@ class _Run:
         self.troubles: list[Trouble] = []
         self.mail: dict[_Channel, deque[int]] = {}
         self.awaited: dict[_Channel, deque[int]] = {}
+        self.come: Counter[Communicator] = Counter()  # members that have come to a call
 
     def finish(self) -> Joined:
         todo = deque(range(len(self.ranks)))
@@ -162,7 +168,9 @@ class _Run:
         state = self.ranks[rank]
         node = state.graph.nodes[index]
         communicator = communicator_of(node)
-        state.issued.setdefault(communicator, deque()).append(index)
+        calls = state.issued.setdefault(communicator, deque())
+        self.come[communicator] += not calls
+        calls.append(index)
         if node.kwargs.get(ASYNCHRONOUS) is not True:
             state.blocked = index
             return set()
@@ -278,19 +286,23 @@ class _Run:
             self.calls.append(call)
             self.order.append(call)
             for member, index in calls.items():
-                self.ranks[member].issued[communicator].popleft()
+                issued = self.ranks[member].issued[communicator]
+                issued.popleft()
+                self.come[communicator] -= not issued
                 woken |= self._past(member, index)
         return woken
 
     def _there(self, communicator: Communicator) -> dict[int, int]:
         """The next call of every member on a communicator; empty where not all have come to one that has all that it reads."""
         calls: dict[int, int] = {}
+        if self.come[communicator] < _count(communicator[0]):
+            return calls
         for member in communicator[0]:
-            state = self.ranks[member] if member < len(self.ranks) else None
-            issued = None if state is None else state.issued.get(communicator)
-            if state is None or not issued or state.lacks(issued[0]):
+            state = self.ranks[member]
+            index = state.issued[communicator][0]
+            if state.lacks(index):
                 return {}
-            calls[member] = issued[0]
+            calls[member] = index
         return calls
 
     def _past(self, rank: int, index: int) -> set[int]:

@@ -51,6 +51,8 @@ def _numbers(graphs: Sequence[Graph]) -> Iterator[float]:
 
 def _floats(arg: Any) -> Iterator[float]:
     if isinstance(arg, tuple):
+        if {*map(type, arg)} == {int}:  # the ranks of a group may be very many
+            return
         for item in arg:
             yield from _floats(item)
     elif isinstance(arg, float) and math.isfinite(arg):

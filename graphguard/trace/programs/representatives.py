@@ -48,7 +48,7 @@ def is_for_some(job: Job, world_size: int) -> bool:
 def representatives(programs: Programs, world_size: int) -> tuple[list[Recorded], tuple[str, ...]]:
     """Every rank, recorded or foretold, and what a verdict then rests on.
 
-    Where the ranks that were recorded say that the check is to be recorded again, these alone.
+    Where the ranks that were recorded say that the check is to be recorded again, or what is wrong with them, these alone.
     """
     mesh = Mapped(tuple(programs.job.mesh.values()))
 
@@ -61,7 +61,7 @@ def representatives(programs: Programs, world_size: int) -> tuple[list[Recorded]
 
     plan = Plan(mesh, programs.job.seed, run, _template)
     foretold = plan.carried_out()
-    if any(_is_to_be_again(one) for one in (programs.specification, *plan.recorded.values())):
+    if any(_is_enough(one) for one in (programs.specification, *plan.recorded.values())):
         return list(plan.recorded.values()), ()
     if foretold is not None:
         ranks = _together(programs.specification, plan, foretold)
@@ -90,6 +90,10 @@ def _template(one: Recorded) -> Template | None:
     ):
         return None
     return Template.of(trace.graph, trace.stops)
+
+
+def _is_enough(one: Recorded) -> bool:
+    return _is_to_be_again(one) or (bool(one.troubles) and not one.waiting)
 
 
 def _is_to_be_again(one: Recorded) -> bool:

@@ -64,9 +64,10 @@ class Run(Held):
     # -- calls that all ranks make alike
 
     def _alike(self, index: int, node: Node) -> Sequence[Stack]:
-        if node.op in _SPLITS and self._split(index, node):
+        real = self.is_real((*node.reads, *node.outs))
+        if real and node.op in _SPLITS and self._split(index, node):
             return ()
-        if node.op == aten.cat.default:
+        if real and node.op == aten.cat.default:
             joined = self._joined(node)
             if joined is not None:
                 return (joined,)
@@ -84,17 +85,17 @@ class Run(Held):
         graph = self.program.graph
         if types:
             graph = replace(graph, types={**graph.types, **types})
-        results = evaluate_node(self.algebra, node, graph, values, None, self._evaluator.traits, real=True)
+        real = bool(types) or self.is_real((*node.reads, *node.outs))
+        results = evaluate_node(self.algebra, node, graph, values, None, self._evaluator.traits, real=real)
         return [self.algebra.written_down(value) for value in results]
 
     def _split(self, index: int, node: Node) -> bool:
         """Whether a call cuts a tensor evenly, so that its results are one tensor with their place in front."""
         v = self.get(node.args[0])  # type: ignore[arg-type]
-        dim = node.args[2] if len(node.args) > 2 else 0
         shapes = {self.program.graph.types[out].shape for out in node.outs}
-        if not isinstance(dim, int) or len(shapes) > 1 or len(node.outs) < 2 or node.kwargs:
+        if len(shapes) > 1 or len(node.outs) < 2 or node.kwargs:
             return False
-        dim %= len(v.shape)
+        dim = dim_of(node, 2, len(v.shape))
         count, (shape,) = len(node.outs), shapes
         extent = shape[dim]
         asked = {aten.split.Tensor: extent, aten.chunk.default: count}.get(node.op, (extent,) * count)
@@ -114,6 +115,8 @@ class Run(Held):
     # -- calls that differ between ranks
 
     def _unlike(self, node: Node, each: Sequence[Node]) -> Sequence[Stack]:
+        if not self.is_real((*node.reads, *node.outs)):
+            raise Unsupported("a call on complex numbers that differs between ranks")
         node, extra = self._one_result(node, each)
         differing = [
             at for at in range(len(node.args)) if any(not same_argument(call.args[at], node.args[at]) for call in each)

@@ -14,6 +14,7 @@ from graphguard.refine.digits.groups import Span, place_of
 from graphguard.refine.digits.moves import at_place, exchanged, gathered, scattered, total
 from graphguard.refine.digits.programs import Quotient
 from graphguard.refine.digits.stacks import Stack
+from graphguard.refine.evaluation.evaluate import all_real
 from graphguard.relations.algebra import Unsupported
 from graphguard.rules import combine
 
@@ -42,6 +43,8 @@ def _check_types(quotient: Quotient, call: JoinedCall) -> None:
         graph = quotient.programs[program].graph
         node = graph.nodes[index]
         kinds |= {graph.types[var] for var in (*node.reads, *node.outs)}
+        if not all_real(kind.dtype for kind in kinds):
+            raise Unsupported("complex numbers in a collective")
         if set(node.kwargs) - {COMMUNICATOR, "asynchronous"}:
             raise Unsupported("a collective with further arguments")
     if len(kinds) > 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from graphguard.refine.digits.algebra import Stacked
 from graphguard.refine.digits.moves import Numbers, window
 from graphguard.refine.digits.programs import Program
 from graphguard.refine.digits.stacks import Stack
-from graphguard.refine.evaluation.evaluate import Evaluator
+from graphguard.refine.evaluation.evaluate import Evaluator, all_real, shape_of
 from graphguard.refine.stages.constants import elements
 from graphguard.relations.algebra import Unsupported
 
@@ -26,6 +26,7 @@ class Held:
         self.values: dict[Var, Stack] = {}
         self.lists: dict[int, Stack] = {}
         self.lost: list[str] = []
+        self._real = all_real(kind.dtype for kind in program.graph.types.values())
         self._results = {
             out: (index, at)
             for index, node in enumerate(program.graph.nodes)
@@ -49,9 +50,13 @@ class Held:
             except Unsupported as reason:
                 self.lost.append(str(reason))
 
+    def is_real(self, variables: Iterable[Var]) -> bool:
+        """Whether none of these is complex, which has a dim more than the program knows."""
+        return self._real or all_real(self.program.graph.types[var].dtype for var in variables)
+
     def give(self, out: Var, value: Stack) -> None:
         """Keep a result, which must have the shape that it has in the program."""
-        if value.shape != self.program.graph.types[out].shape:
+        if value.shape != shape_of(self.program.graph.types[out]):
             raise Unsupported("a result of another shape")
         self.values[out] = value
 
@@ -107,7 +112,7 @@ class Held:
 def dim_of(node: Node, at: int, dims: int) -> int:
     """The dim that a call names at a place of its arguments, the first where it names none."""
     dim = node.args[at] if len(node.args) > at else 0
-    if not isinstance(dim, int) or node.kwargs:
+    if not isinstance(dim, int) or node.kwargs or not -dims <= dim < dims:
         raise Unsupported("a dim that is not known")
     return dim % dims
 

@@ -6,8 +6,9 @@ every rank's own call is kept where it is not that of the first.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import is_
 from typing import Final
@@ -27,8 +28,8 @@ from graphguard.refine.digits.groups import (
 from graphguard.refine.stages.flow import labelled
 from graphguard.relations.algebra import Unsupported
 
-#: Digits are worth their while where they stand for so many ranks each.
-_FEWEST: Final = 2
+#: Programs that a digit is worth, which cannot be followed as one: so many are evaluated in its place.
+_MOST: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +84,11 @@ class Quotient:
         return replace(node, args=tuple(args))
 
 
-def quotient(capture: Capture) -> Quotient:
-    """A capture by programs; raises ``Unsupported`` where there are as many as ranks, or where a collective's group is none of whole digits."""
+def quotients(capture: Capture) -> Iterator[Quotient]:
+    """A capture by programs, as few of them as can be; then with ever more axes that are no digits, for those that cannot be followed as one.
+
+    Raises ``Unsupported`` where there are as many programs as ranks, or where a collective's group is none of whole digits.
+    """
     mesh = tuple(capture.mesh.items())
     if len(capture.ranks) != capture.world_size:
         raise Unsupported("not all ranks were captured")
@@ -92,8 +96,23 @@ def quotient(capture: Capture) -> Quotient:
         raise Unsupported("a collective that is not followed along digits")
     kinds = _kinds(capture.ranks)
     digits = tuple(axis for axis in range(len(mesh)) if mesh[axis][1] > 1 and _is_digit(mesh, kinds, axis))
-    if math.prod(mesh[axis][1] for axis in digits) < _FEWEST:
+    if not digits:
         raise Unsupported("every rank runs a program of its own")
+    for left in _subsets(mesh, digits):
+        yield _quotient(capture, mesh, left)
+
+
+def _subsets(mesh: Sequence[tuple[str, int]], digits: Coordinates) -> list[Coordinates]:
+    """The digits, and these without some of them, those before that leave fewer programs."""
+    found = {
+        left: math.prod(mesh[axis][1] for axis in digits if axis not in left)
+        for count in range(len(digits), 0, -1)
+        for left in itertools.combinations(digits, count)
+    }
+    return sorted((left for left in found if found[left] <= _MOST), key=found.__getitem__)
+
+
+def _quotient(capture: Capture, mesh: tuple[tuple[str, int], ...], digits: Coordinates) -> Quotient:
     others = tuple(axis for axis in range(len(mesh)) if axis not in digits)
     members: dict[int, list[int]] = {}
     for rank in range(len(capture.ranks)):

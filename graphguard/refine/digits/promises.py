@@ -17,7 +17,7 @@ from graphguard.refine.digits.exchanges import Exchange
 from graphguard.refine.digits.groups import Coordinates
 from graphguard.refine.digits.programs import Quotient
 from graphguard.refine.digits.stacks import Stack
-from graphguard.refine.evaluation.evaluate import Evaluator, Values, shape_of
+from graphguard.refine.evaluation.evaluate import Evaluator, Values, all_real, shape_of
 from graphguard.refine.found.layouts import REPLICATE, Layouts, Placements
 from graphguard.refine.found.promises import needed_by, told
 from graphguard.refine.outcome import PromiseOutcome
@@ -61,6 +61,8 @@ class Promises:
         if not held:
             raise Unsupported(f"no rank has an output '{name}'")
         var = spec.outputs.get(name)
+        if var is not None and not all_real((spec.types[var].dtype,)):
+            raise Unsupported("a promise of complex numbers")
         target = None if var is None else self.specified.specification.get(var)
         found = None if target is None else self._found(target, held)
         text = "" if found is None else self._text(name, found, held)

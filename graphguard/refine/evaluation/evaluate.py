@@ -248,7 +248,7 @@ class Evaluator:
         key = _key_of(node, graph.types, values)
         found = self._calls.get(key)
         if found is None:
-            results = evaluate_node(self.algebra, node, graph, values, None, self.traits, real=True)
+            results = evaluate_node(self.algebra, node, graph, values, None, self.traits)
             found = self._calls[key] = tuple([self.own(self.algebra.written_down(value)) for value in results])
         return found
 

@@ -10,7 +10,7 @@ from graphguard.ir.strict import STRICT
 from graphguard.refine.digits.algebra import Stacked
 from graphguard.refine.digits.evaluate import Run
 from graphguard.refine.digits.exchanges import Exchange, joined
-from graphguard.refine.digits.programs import Quotient, quotient
+from graphguard.refine.digits.programs import Quotient, quotients
 from graphguard.refine.digits.promises import Promises, Specified
 from graphguard.refine.outcome import Outcome
 from graphguard.refine.proving.ground import Ground, grounded
@@ -54,9 +54,21 @@ def _proved(capture: Capture, traits: Mapping[str, Trait], fuel: Fuel, started: 
         raise Unsupported("sizes that the data decides")
     types = {kind.dtype for graph in capture.graphs for kind in graph.types.values()}
     types |= {leaf.type.dtype for leaf in capture.leaves}
-    if len(float_types(types)) > 1 or any(dtype.startswith("complex") for dtype in types):
+    if len(float_types(types)) > 1:
         raise Unsupported("numbers of several float types")
-    found = quotient(capture)
+    reasons: dict[str, None] = {}
+    for found in quotients(capture):
+        try:
+            return by_programs(capture, found, traits, fuel, started)
+        except Unsupported as reason:
+            reasons[str(reason)] = None
+    raise Unsupported("; ".join(reasons))
+
+
+def by_programs(
+    capture: Capture, found: Quotient, traits: Mapping[str, Trait], fuel: Fuel, started: float
+) -> Outcome:
+    """The outcome of a capture of which every promise is proved on these programs; raises ``Unsupported``."""
     ground = grounded(capture, traits, {}, 1, fuel)
     universe = ground.algebra.universe
     facts, assumed = dict(universe.facts), set(universe.assumed)

@@ -348,3 +348,40 @@ def nested(mesh: Any) -> Any:
     """Rows that one axis cuts, and then the other."""
     rows = {"dp": Shard(0), "tp": Shard(0)}
     return gg.Refinement(F.silu, F.silu, (gg.tensor(TOKENS, WIDTH),), in_relations=rows, out_relations=rows)
+
+
+def rotated(up: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """Heads of columns, each pair of numbers turned by its place, as complex numbers."""
+    heads = (x @ up).unflatten(1, (-1, HEAD))
+    angles = torch.outer(torch.arange(float(TOKENS)), 0.1 ** torch.arange(HEAD / 2))
+    turns = torch.polar(torch.ones_like(angles), angles)
+    pairs = torch.view_as_complex(heads.unflatten(2, (-1, 2)).contiguous())
+    return torch.view_as_real(pairs * turns[:, None]).flatten(1)
+
+
+@gg.check(mesh={"tp": 4})
+def complex_rotations(mesh: Any) -> Any:
+    inputs = (gg.tensor(WIDTH, HEADS * HEAD), gg.tensor(TOKENS, WIDTH))
+    return gg.Refinement(
+        rotated, rotated, inputs, in_relations=({"tp": Shard(1)}, {}), out_relations={"tp": Shard(1)}
+    )
+
+
+@gg.check(mesh={"dp": 4, "tp": 2})
+def vocabulary(mesh: Any) -> Any:
+    """Rows of a table by number, each rank of one axis having some of them: where these begin moves with the rank, so that this axis is no digit."""
+
+    def impl(table: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        first = mesh.get_local_rank("tp") * table.shape[0]
+        outside = (ids < first) | (ids >= first + table.shape[0])
+        found = F.embedding((ids - first).masked_fill(outside, 0), table)
+        found = found.masked_fill(outside[:, None], 0.0)
+        dist.all_reduce(found, group=mesh.get_group("tp"))
+        return found
+
+    def spec(table: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        return F.embedding(ids, table)
+
+    inputs = (gg.tensor(6, WIDTH), gg.tensor(TOKENS, dtype=torch.int64, low=0, high=6))
+    rows = {"dp": Shard(0)}
+    return gg.Refinement(spec, impl, inputs, in_relations=({"tp": Shard(0)}, rows), out_relations=rows)

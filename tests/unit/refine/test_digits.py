@@ -14,12 +14,12 @@ import pytest
 from benchmarks.trust.fuzz import closed
 from graphguard.checks.project.configuration import Configuration
 from graphguard.checks.running.worker_client import WorkerClient
-from graphguard.ir import Capture, Graph, Node, capture_from_json
+from graphguard.ir import Capture, Graph, Leaf, Node, capture_from_json
 from graphguard.ir.fuel import Fuel
 from graphguard.ir.joining import join
-from graphguard.refine.digits.programs import quotient
+from graphguard.refine.digits.programs import Quotient, quotients
 from graphguard.refine.outcome import Outcome
-from graphguard.refine.proving.at_once import by_digits, evaluated
+from graphguard.refine.proving.at_once import by_digits, by_programs, evaluated
 from graphguard.refine.proving.ground import grounded
 from graphguard.refine.proving.prove import prove
 from graphguard.relations.algebra import Unsupported
@@ -42,6 +42,8 @@ MESHES: Final = {
     "stages": {"pp": 2, "dp": 4},
     "pipeline": {"pp": 2, "dp": 2, "tp": 2},
     "nested": {"dp": 2, "tp": 2},
+    "complex_rotations": {"tp": 4},
+    "vocabulary": {"dp": 4, "tp": 2},
 }
 #: Every so many-th mutant, that the tests of a program end in a few seconds.
 STEPS: Final = {"layer": 41, "two_axes": 2, "sequence": 2, "experts": 2}
@@ -83,12 +85,18 @@ def test_what_is_proved_is_told_as_rank_by_rank(captures: dict[str, Capture], na
 @pytest.mark.parametrize("name", MESHES)
 def test_stacked_values_are_those_of_every_rank(captures: dict[str, Capture], name: str) -> None:
     capture = captures[name]
-    found = quotient(capture)
+    for found in quotients(capture):
+        compared = compared_with_every_rank(capture, found)
+        assert compared >= sum(len(graph.nodes) for graph in capture.ranks) // 3
+
+
+def compared_with_every_rank(capture: Capture, found: Quotient) -> int:
+    """How many tensors of ranks were compared."""
     ground = grounded(capture, parse_traits(capture.traits), {}, 1, Fuel("a test", 1e8))
     _, runs, _ = evaluated(capture, found, ground)
     own = ground.evaluator.again(capture).ranks(join(capture.ranks), ground.leaves)
     numbers = np.random.default_rng(0)
-    leaves = {leaf.name: numbers.random(tuple(map(int, leaf.type.shape))) for leaf in capture.leaves}  # type: ignore[arg-type]
+    leaves = {leaf.name: drawn(leaf, numbers) for leaf in capture.leaves}
     tables = {kernel.id: table for kernel, table in ground.algebra.universe.tables}
     denotation = Denotation(leaves, closed, tables)
     compared = 0
@@ -103,7 +111,12 @@ def test_stacked_values_are_those_of_every_rank(captures: dict[str, Capture], na
             for place, rank in zip(places, program.ranks, strict=True):
                 np.testing.assert_allclose(whole[place], denotation.value(own[rank][var]), rtol=1e-9, atol=1e-12)
                 compared += 1
-    assert compared >= sum(len(graph.nodes) for graph in capture.ranks) // 3
+    return compared
+
+
+def drawn(leaf: Leaf, numbers: np.random.Generator) -> np.ndarray:
+    shape = tuple(size for size in leaf.type.shape if isinstance(size, int))
+    return numbers.random(shape) if leaf.low is None else numbers.integers(leaf.low, leaf.high, shape)
 
 
 @pytest.mark.parametrize("name", MESHES)
@@ -175,7 +188,7 @@ def test_a_program_on_one_rank_alone_is_no_program_of_all(captures: dict[str, Ca
     capture = captures["mlp"]
     odd = spoilt(capture, [5], "aten.silu.default", lambda node: replace(node, op="aten.gelu.default"))
     with pytest.raises(Unsupported, match="a program of its own"):
-        quotient(odd)
+        next(quotients(odd))
 
 
 def test_the_order_in_which_axes_cut_counts(captures: dict[str, Capture]) -> None:
@@ -188,9 +201,19 @@ def test_the_order_in_which_axes_cut_counts(captures: dict[str, Capture]) -> Non
 
 
 def test_axes_with_programs_of_their_own_stay(captures: dict[str, Capture]) -> None:
-    found = quotient(captures["stages"])
+    found = next(quotients(captures["stages"]))
     assert (found.digits, found.others, len(found.programs)) == ((1,), (0,), 2)
     assert [program.ranks for program in found.programs] == [(0, 1, 2, 3), (4, 5, 6, 7)]
+
+
+def test_an_axis_that_cannot_be_followed_is_no_digit(captures: dict[str, Capture]) -> None:
+    capture = captures["vocabulary"]
+    traits, fuel = parse_traits(capture.traits), Fuel("a proof by digits", 1e7)
+    every, of_the_batch, _ = quotients(capture)
+    assert (every.digits, of_the_batch.digits) == ((0, 1), (0,))
+    with pytest.raises(Unsupported):
+        by_programs(capture, every, traits, fuel, 0.0)
+    assert by_programs(capture, of_the_batch, traits, fuel, 0.0).proved
 
 
 @pytest.mark.parametrize(

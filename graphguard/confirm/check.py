@@ -89,8 +89,10 @@ def _run(capture: Capture, fuel: Fuel, describe: Describe) -> Confirmation:
     if guessed := guessed_literal(capture):
         return Confirmation("not-run", guessed)
     said = None
-    work, calls = _work_of(capture), work_of_calls(capture)
-    if work - calls > QUICK and calls <= fuel.left:  # calls take as long at any extents
+    calls = work_of_calls(capture)
+    if calls > fuel.left:
+        return Confirmation("not-run", f"numbers would take more than {calls / SECOND:.0f} s")
+    if _work_of(capture) - calls > QUICK:  # calls take as long at any extents
         smaller = shrunk(capture)
         if smaller is not None and not _excess(smaller, fuel.left):
             reduced = _tried(smaller, fuel, describe)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import repeat
 from typing import Any
 
 from graphguard.ir.capture import Capture
@@ -49,10 +50,12 @@ def loads(data: bytes) -> Any:
 @without_collection()
 def capture_to_json(capture: Capture) -> bytes:
     """Encode a capture; the inverse of :func:`capture_from_json`."""
-    graphs = {
-        "spec": None if capture.spec is None else graph_to_plain(capture.spec),
-        "ranks": [graph_to_plain(graph) for graph in capture.ranks],
-    }
+    firsts: dict[int, int] = {}
+    ranks = []
+    for rank, graph in enumerate(capture.ranks):
+        first = firsts.setdefault(id(graph.frames), rank)
+        ranks.append(graph_to_plain(graph) if first == rank else _beside(capture.ranks[first], graph, first))
+    graphs = {"spec": None if capture.spec is None else graph_to_plain(capture.spec), "ranks": ranks}
     return dumps({"schema": SCHEMA, **to_plain(replace(capture, spec=None, ranks=())), **graphs})
 
 
@@ -64,7 +67,10 @@ def capture_from_json(data: bytes) -> Capture:
         _one_of(document["schema"], (SCHEMA,))
         rest = from_plain(Capture, {**document, "spec": None, "ranks": []})
         spec = None if document["spec"] is None else graph_from_plain(document["spec"])
-        return replace(rest, spec=spec, ranks=tuple(graph_from_plain(graph) for graph in document["ranks"]))
+        ranks: list[Graph] = []
+        for row in document["ranks"]:
+            ranks.append(graph_from_plain(row) if "like" not in row else _as(ranks[_index(row["like"], ranks)], row))
+        return replace(rest, spec=spec, ranks=tuple(ranks))
     except CodecError:
         raise
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
@@ -101,6 +107,30 @@ def graph_from_plain(row: dict[str, Any]) -> Graph:
         frames=frames,
         stacks=stacks,
     )
+
+
+def _beside(first: Graph, graph: Graph, rank: int) -> dict[str, Any]:
+    """A graph as plain data, that of an earlier ``rank`` with other calls: a rank that was foretold shares what is alike with the one that it was foretold from."""
+    row = graph_to_plain(replace(graph, nodes=(), types={}, frames=(), stacks=()))
+    known = first.nodes if len(first.nodes) == len(graph.nodes) else ()
+    shared = zip(graph.nodes, known or repeat(None), strict=bool(known))
+    return {
+        **row,
+        "like": rank,
+        "nodes": [0 if node is other else _node_out(node) for node, other in shared],
+        "types": 0 if graph.types == first.types else graph_to_plain(replace(graph, nodes=()))["types"],
+    }
+
+
+def _as(first: Graph, row: dict[str, Any]) -> Graph:
+    """The inverse of :func:`_beside`."""
+    rest = graph_from_plain({**row, "nodes": [], "types": row["types"] or [], "frames": [], "stacks": []})
+    nodes = [
+        first.nodes[place] if node == 0 else _node_in(node, len(first.stacks))
+        for place, node in enumerate(row["nodes"])
+    ]
+    types = first.types if row["types"] == 0 else rest.types
+    return replace(rest, nodes=tuple(nodes), types=types, frames=first.frames, stacks=first.stacks)
 
 
 def _type_out(kind: TensorType) -> tuple[list[Any], str]:
@@ -206,7 +236,7 @@ def _whole(value: Any) -> int:
     return value
 
 
-def _index(value: Any, rows: tuple[Any, ...]) -> int:
+def _index(value: Any, rows: Sequence[Any]) -> int:
     if not 0 <= _whole(value) < len(rows):
         raise CodecError(f"index {value} out of range")
     return int(value)

@@ -95,8 +95,10 @@ def _selected(selector: str, root: Path) -> list[FoundCheck]:
     ]
     if not chosen:
         names = ", ".join(check.ref.name for check in checks)
-        inner = next((each for each in _unreached_in(file, str(root)) if each.name == name), None)
-        why = f"; {inner_text(inner)}" if inner is not None else ""
+        unreached = _unreached_in(file, str(root))  # what a loop or a function makes may have the name by assignment
+        why = "".join(
+            f"; {inner_text(each)}" for each in [*(one for one in unreached if one.name == name), *unreached][:1]
+        )
         raise DiscoveryError(f"{path} has no check named {name!r}; it has {names or 'none'}{why}")
     return chosen
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from operator import is_
-from typing import Final
+from operator import eq
+from typing import Final, TypeVar
 
-from graphguard.ir import Capture, Constant, Graph, Node, TensorType, Var
+from graphguard.ir import Capture, Constant, Graph, Node, Var
 from graphguard.ir.graph import COLLECTIVES, Arg
 from graphguard.refine.digits.groups import (
     FOLLOWED,
@@ -28,6 +28,7 @@ from graphguard.refine.digits.groups import (
 from graphguard.refine.stages.flow import labelled
 from graphguard.relations.algebra import Unsupported
 
+T = TypeVar("T")
 #: Programs that a digit is worth, which cannot be followed as one: so many are evaluated in its place.
 _MOST: Final = 16
 
@@ -136,40 +137,40 @@ def _kinds(graphs: Sequence[Graph]) -> list[int]:
     """For every graph the number of the first that it is like."""
     firsts: dict[object, list[int]] = {}
     kinds: list[int] = []
+    known: set[tuple[int, int]] = set()
     for number, graph in enumerate(graphs):
         alike = firsts.setdefault((len(graph.nodes), tuple(node.op for node in graph.nodes)), [])
-        found = next((first for first in alike if _alike(graphs[first], graph)), None)
+        found = next((first for first in alike if _alike(graphs[first], graph, known)), None)
         if found is None:
             alike.append(number)
         kinds.append(number if found is None else found)
     return kinds
 
 
-def _alike(first: Graph, other: Graph) -> bool:
-    """Whether two graphs make the same tensors from the same leaves by calls of the same operators, and give the same outputs."""
+def _alike(first: Graph, other: Graph, known: set[tuple[int, int]]) -> bool:
+    """Whether two graphs make the same tensors from the same leaves by calls of the same operators, and give the same outputs.
+
+    ``known`` are the objects of which that was seen: ranks that were foretold share theirs.
+    """
     if first is other:
         return True
     if first.symbols or other.symbols or len(first.nodes) != len(other.nodes):
         return False
     if first.inputs != other.inputs or first.outputs.keys() != other.outputs.keys():
         return False
-    if list(first.constants) != list(other.constants) or not _same_types(first.types, other.types):
+    if list(first.constants) != list(other.constants) or not _seen(known, first.types, other.types, eq):
         return False
-    return all(one is two or _same_call(one, two) for one, two in zip(first.nodes, other.nodes, strict=True))
+    return all(_seen(known, one, two, _same_call) for one, two in zip(first.nodes, other.nodes, strict=True))
 
 
-def _same_types(one: dict[Var, TensorType], other: dict[Var, TensorType]) -> bool:
-    if one is other:
+def _seen(known: set[tuple[int, int]], one: T, two: T, are_same: Callable[[T, T], bool]) -> bool:
+    pair = (id(one), id(two))
+    if one is two or pair in known:
         return True
-    if len(one) != len(other):
-        return False
-    if all(map(is_, one, other)) and all(
-        map(is_, one.values(), other.values())
-    ):  # as those of ranks that were foretold
-        return True
-    return all(
-        var in other and (kind.shape, kind.dtype) == (other[var].shape, other[var].dtype) for var, kind in one.items()
-    )
+    same = are_same(one, two)
+    if same:
+        known.add(pair)
+    return same
 
 
 def _same_call(one: Node, other: Node) -> bool:
@@ -206,7 +207,7 @@ def _program(graphs: Sequence[Graph], grouping: Grouping, place: Coordinates, ra
             spans[index] = grouping.span(ranks, calls)
             if any(call.reads != node.reads for call in calls[1:]):
                 unlike[index] = calls
-        elif any(call is not node and not same_argument(call.args, node.args) for call in calls[1:]):
+        elif any(not same_argument(call.args, node.args) for call in {id(call): call for call in calls}.values()):
             unlike[index] = calls
     literals = {
         var: tuple(graph.constants[var] for graph in own)

@@ -65,9 +65,7 @@ def _proved(capture: Capture, traits: Mapping[str, Trait], fuel: Fuel, started: 
     raise Unsupported("; ".join(reasons))
 
 
-def by_programs(
-    capture: Capture, found: Quotient, traits: Mapping[str, Trait], fuel: Fuel, started: float
-) -> Outcome:
+def by_programs(capture: Capture, found: Quotient, traits: Mapping[str, Trait], fuel: Fuel, started: float) -> Outcome:
     """The outcome of a capture of which every promise is proved on these programs; raises ``Unsupported``."""
     ground = grounded(capture, traits, {}, 1, fuel)
     universe = ground.algebra.universe

@@ -61,10 +61,12 @@ def make():
     def inner(mesh):
         return None
     return inner
+
+made = make()
 """
 
 
-@pytest.mark.parametrize("selector", ["inner.py", "inner.py::inner"])
+@pytest.mark.parametrize("selector", ["inner.py", "inner.py::inner", "inner.py::made"])
 def test_a_check_within_a_function_is_none_and_that_is_said(project, capsys, selector):
     (project / "inner.py").write_text(INNER)
     assert main(["check", selector]) == 2

@@ -362,9 +362,7 @@ def rotated(up: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 @gg.check(mesh={"tp": 4})
 def complex_rotations(mesh: Any) -> Any:
     inputs = (gg.tensor(WIDTH, HEADS * HEAD), gg.tensor(TOKENS, WIDTH))
-    return gg.Refinement(
-        rotated, rotated, inputs, in_relations=({"tp": Shard(1)}, {}), out_relations={"tp": Shard(1)}
-    )
+    return gg.Refinement(rotated, rotated, inputs, in_relations=({"tp": Shard(1)}, {}), out_relations={"tp": Shard(1)})
 
 
 @gg.check(mesh={"dp": 4, "tp": 2})

@@ -5,7 +5,8 @@ What cannot be followed has no value, and what reads it has none either; a promi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -19,7 +20,9 @@ from graphguard.refine.digits.programs import Program
 from graphguard.refine.digits.stacks import Stack
 from graphguard.refine.digits.unlike import FOLLOWED, numbers_of
 from graphguard.refine.evaluation.evaluate import Evaluator
+from graphguard.refine.stages.coarse import adds_coarsely
 from graphguard.relations.algebra import Unsupported
+from graphguard.relations.terms.values import NormalValue
 from graphguard.rules import evaluate_node
 
 #: Calls of our own that are neither collectives nor functions of their operands alone.
@@ -53,6 +56,7 @@ class Run(Held):
             _check_followed(node)
             each = self.program.unlike.get(index)
             results = self._alike(index, node) if each is None else self._unlike(node, each)
+            self._check_rounding(node, results)
         except KeyError:
             return
         except Unsupported as reason:
@@ -60,6 +64,33 @@ class Run(Held):
             return
         for out, value in zip(node.outs, results, strict=len(results) > 0):
             self.give(out, value)
+
+    def _check_rounding(self, node: Node, results: Sequence[Stack]) -> None:
+        """Raise ``Unsupported`` where a call rounds by its arithmetic what the specification is not seen to round."""
+        narrowing, types = self._evaluator.narrowing, self.program.graph.types
+        if not narrowing.active or not results:
+            return
+        values = {var: self.get(var).value for var in node.reads}
+        if all(narrowing.rounds(node, types, values, each) for each in self._totals(results)):
+            raise Unsupported("arithmetic in a narrower type")
+
+    def check_total(self, node: Node, value: Stack, members: int) -> None:
+        """Raise ``Unsupported`` where a collective rounds its total, and the specification is not seen to have it so."""
+        dtype, narrowing = self.program.graph.types[node.outs[0]].dtype, self._evaluator.narrowing
+        if not narrowing.active or not adds_coarsely(node, dtype):
+            return
+        if all(narrowing.adds(whole, dtype, members) for (whole,) in self._totals((value,))):
+            raise Unsupported("a total in a narrower type")
+
+    def _totals(self, results: Sequence[Stack]) -> Iterator[tuple[NormalValue, ...]]:
+        """Values, and their sums over digits: parts of a sum are rounded as what has a part of the sum is, and only the sum is a number of the specification's."""
+        yield tuple(value.value for value in results)
+        alike = set(range(len(self.algebra.sizes))).intersection(*map(self.algebra.alike, results))
+        others = [digit for digit in range(len(self.algebra.sizes)) if digit not in alike]
+        if all(value.kind == "float" for value in results):
+            for count in range(1, len(others) + 1):
+                for digits in itertools.combinations(others, count):
+                    yield tuple(self.algebra.normal.sum(value.value, digits) for value in results)
 
     # -- calls that all ranks make alike
 

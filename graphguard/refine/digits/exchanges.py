@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from graphguard.ir import Node, Var
 from graphguard.ir.graph import COLLECTIVES, COMMUNICATOR
-from graphguard.ir.joining import Joined, JoinedCall, join
-from graphguard.ops import gg
+from graphguard.ir.joining import Joined, JoinedCall, group_of, join
+from graphguard.ops import REDUCTIONS, gg
 from graphguard.refine.digits.algebra import Stacked
 from graphguard.refine.digits.evaluate import Run
 from graphguard.refine.digits.groups import Span, place_of
@@ -107,7 +107,10 @@ class Exchange:
             raise Unsupported("over digits and programs")
 
     def _give(self, program: int, index: int, value: Stack) -> None:
-        for out in self._node(program, index).outs:
+        node = self._node(program, index)
+        if node.op in REDUCTIONS:
+            self.runs[program].check_total(node, value, len(group_of(node)))
+        for out in node.outs:
             self.runs[program].give(out, value)
 
     def _within(self, program: int, index: int, span: Span) -> None:

@@ -146,6 +146,24 @@ class Narrowing:
             return tuple(values)
         return self._rounded(key, values, [dtype] * len(values), once=members <= _ONE_ADDITION)
 
+    def rounds(
+        self,
+        node: Node,
+        types: Mapping[Var, TensorType],
+        values: Mapping[Var, NormalValue],
+        results: tuple[NormalValue, ...],
+    ) -> bool:
+        """Whether a call of ranks makes numbers of a coarse type that the specification is not seen to have in one so narrow."""
+        key = object()
+        self.results(key, node, types, values, results)
+        return key in self._found or key in self._free
+
+    def adds(self, value: NormalValue, dtype: str, members: int) -> bool:
+        """Whether a collective makes such numbers."""
+        key = object()
+        self.total(key, (value,), dtype, members)
+        return key in self._found or key in self._free
+
     def _pass_on(
         self,
         node: Node,

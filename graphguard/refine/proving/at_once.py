@@ -20,6 +20,7 @@ from graphguard.refine.stages.coarse import float_types
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.terms.kernels import Exhausted
 from graphguard.rules import Trait
+from graphguard.rules.basis.casting import DOUBLES
 
 
 def by_digits(capture: Capture, traits: Mapping[str, Trait], fuel: Fuel, started: float) -> Outcome | str:
@@ -54,8 +55,8 @@ def _proved(capture: Capture, traits: Mapping[str, Trait], fuel: Fuel, started: 
         raise Unsupported("sizes that the data decides")
     types = {kind.dtype for graph in capture.graphs for kind in graph.types.values()}
     types |= {leaf.type.dtype for leaf in capture.leaves}
-    if len(float_types(types)) > 1:
-        raise Unsupported("numbers of several float types")
+    if len(float_types(types)) > 1 and not DOUBLES.isdisjoint(types):
+        raise Unsupported("doubles beside other floats")
     reasons: dict[str, None] = {}
     for found in quotients(capture):
         try:

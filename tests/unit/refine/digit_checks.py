@@ -383,3 +383,35 @@ def vocabulary(mesh: Any) -> Any:
     inputs = (gg.tensor(6, WIDTH), gg.tensor(TOKENS, dtype=torch.int64, low=0, high=6))
     rows = {"dp": Shard(0)}
     return gg.Refinement(spec, impl, inputs, in_relations=({"tp": Shard(0)}, rows), out_relations=rows)
+
+
+def in_bfloat16(up: torch.Tensor, down: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """An MLP in bfloat16 behind a norm in float32."""
+    normed = F.rms_norm(x.float(), (WIDTH,), eps=1e-5).bfloat16()
+    return F.silu(normed @ up) @ down
+
+
+@gg.check(mesh={"tp": 4})
+def mixed_precision(mesh: Any) -> Any:
+    def impl(up: torch.Tensor, down: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return Reduce.apply(in_bfloat16(up, down, x), mesh.get_group("tp"))
+
+    inputs = tuple(gg.tensor(*shape, dtype=torch.bfloat16) for shape in ((WIDTH, HIDDEN), (HIDDEN, WIDTH), (3, WIDTH)))
+    relations = ({"tp": Shard(1)}, {"tp": Shard(0)}, {})
+    return gg.Refinement(in_bfloat16, impl, inputs, in_relations=relations, out_relations="replicate")
+
+
+def in_float32(up: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return F.silu(x @ up).square()
+
+
+@gg.check(mesh={"tp": 4})
+def narrowed(mesh: Any) -> Any:
+    """The ranks compute in bfloat16 what the specification computes in float32: no proof."""
+
+    def impl(up: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return in_float32(up.bfloat16(), x.bfloat16()).float()
+
+    columns = {"tp": Shard(1)}
+    inputs = (gg.tensor(WIDTH, HIDDEN), gg.tensor(3, WIDTH))
+    return gg.Refinement(in_float32, impl, inputs, in_relations=(columns, {}), out_relations=columns)

@@ -44,7 +44,9 @@ MESHES: Final = {
     "nested": {"dp": 2, "tp": 2},
     "complex_rotations": {"tp": 4},
     "vocabulary": {"dp": 4, "tp": 2},
+    "mixed_precision": {"tp": 4},
 }
+NARROWED: Final = {"narrowed": {"tp": 4}}
 #: Every so many-th mutant, that the tests of a program end in a few seconds.
 STEPS: Final = {"layer": 41, "two_axes": 2, "sequence": 2, "experts": 2}
 
@@ -59,7 +61,7 @@ def worker() -> Iterator[WorkerClient]:
 @pytest.fixture(scope="module")
 def captures(worker: WorkerClient) -> dict[str, Capture]:
     found = {}
-    for name, mesh in MESHES.items():
+    for name, mesh in (MESHES | NARROWED).items():
         params = {"file": str(HERE / "digit_checks.py"), "name": name, "mesh": mesh, "root": str(HERE)}
         answer = worker.call("capture", {**params, "overlay": {}, "cache": False, "timeout": 300.0, "ranks": None})
         found[name] = capture_from_json(answer["capture"])
@@ -235,11 +237,17 @@ def test_what_is_not_one_value_of_all_ranks_is_not_followed(
     assert isinstance(at_once(replace(capture, ranks=tuple(change(g, r) for r, g in enumerate(capture.ranks)))), str)
 
 
-def test_several_float_types_are_left_to_the_ordinary_proof(captures: dict[str, Capture]) -> None:
+def test_arithmetic_in_a_narrower_type_than_the_specification_is_not_proved(captures: dict[str, Capture]) -> None:
+    capture = captures["narrowed"]
+    assert "narrower" in str(at_once(capture))
+    assert not prove(capture, digits_above=NONE).outcome.proved
+
+
+def test_doubles_beside_other_floats_are_left_to_the_ordinary_proof(captures: dict[str, Capture]) -> None:
     capture = captures["mlp"]
 
-    def narrowed(graph: Graph) -> Graph:
+    def widened(graph: Graph) -> Graph:
         first = next(iter(graph.nodes[-1].outs))
-        return replace(graph, types={**graph.types, first: replace(graph.types[first], dtype="bfloat16")})
+        return replace(graph, types={**graph.types, first: replace(graph.types[first], dtype="float64")})
 
-    assert at_once(replace(capture, ranks=tuple(map(narrowed, capture.ranks)))) == "numbers of several float types"
+    assert at_once(replace(capture, ranks=tuple(map(widened, capture.ranks)))) == "doubles beside other floats"

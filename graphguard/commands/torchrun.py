@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     path = _module_file(options.script, folder) if options.module else _script_file(options.script)
     installed = options.module and is_installed(path)
     try:
-        configuration = load_configuration(Path(folder if installed else path))
+        configuration = _configuration(path, folder, installed)
     except ConfigurationError as error:
         raise CommandError(str(error)) from error
     if installed:  # what is run is what is checked, whoever put it there
@@ -54,6 +54,13 @@ def run(options: argparse.Namespace) -> int:
     finally:
         if not any(Path(scratch).rglob("*")):
             shutil.rmtree(scratch)
+
+
+def _configuration(path: str, folder: str, installed: bool) -> Configuration:
+    """The settings of the script's project: without ``pyproject.toml`` and ``.git``, that is the folder where the command is given, if the script lies in it."""
+    found = load_configuration(Path(folder if installed else path))
+    marked = any((found.root / name).exists() for name in ("pyproject.toml", ".git"))
+    return found if marked or not Path(path).is_relative_to(folder) else replace(found, root=Path(folder))
 
 
 def _judge(script: Script, options: argparse.Namespace, configuration: Configuration) -> int:

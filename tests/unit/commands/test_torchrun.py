@@ -1,5 +1,6 @@
 """``graphguard torchrun``: what it takes, what it refuses, and its verdicts on small scripts."""
 
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -470,6 +471,24 @@ def test_a_script_that_takes_all_memory_is_stopped_at_its_line(scripts: Scripts)
     assert report.verdict is None
     assert "ran out of memory" in report.diagnostics[0].message
     assert place(report, text).startswith("held.append")
+
+
+@pytest.mark.parametrize("command", [["-m", "package.train"], ["package/train.py"]], ids=["module", "script"])
+def test_the_project_is_the_folder_where_the_command_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    """What lies beside the script's package is the user's own as well, and both are told by their places in that folder."""
+    text = HEAD + "sys.path.insert(0, os.getcwd())\nimport sums\n" + LOOP.replace("dist.all_reduce(", "sums.total(")
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "train.py").write_text(text)
+    (tmp_path / "sums.py").write_text(
+        "import torch.distributed as dist\n\n\ndef total(gradient):\n    dist.all_reduce(gradient, op=dist.ReduceOp.MAX)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert main(["torchrun", "--no-fix", "--nproc-per-node", "2", "--output-format", "json", *command]) == 1
+    (check,) = json.loads(capsys.readouterr().out)["checks"]
+    finding = check["diagnostics"][0]
+    assert (finding["file"], finding["related"][0]["file"]) == ("package/train.py", "sums.py")
 
 
 def test_other_programs_are_told(scripts: Scripts) -> None:

@@ -8,8 +8,10 @@ from dataclasses import replace
 
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.diagnose.callers import by_parameter, told_at_caller
+from graphguard.diagnose.left_out import with_left_out
 from graphguard.diagnose.libraries import with_library
 from graphguard.diagnose.localised import Localised
+from graphguard.diagnose.makers import with_makers
 from graphguard.diagnose.origins import given_to_shared, origin
 from graphguard.diagnose.rereading import reread
 from graphguard.ir import Capture, Var
@@ -53,9 +55,12 @@ def diagnose(capture: Capture, proof: Proof, numbers: Confirmation | None, read:
     """Explain a failed proof; ``numbers`` is what running the capture said, ``read`` gives the present source texts."""
     less, shallow = proof.shorter, proof.shallow
     if less is None or shallow is None or numbers is None or numbers.status != "differs":
-        return _diagnosed(capture, proof, numbers, read)
-    found = _diagnosed(less.capture, shallow, numbers, read)
-    return replace(found, findings=tuple(_of_all_layers(finding, capture, less) for finding in found.findings))
+        found = _diagnosed(capture, proof, numbers, read)
+    else:
+        found = _diagnosed(less.capture, shallow, numbers, read)
+        found = replace(found, findings=tuple(_of_all_layers(finding, capture, less) for finding in found.findings))
+    sources = Sources.of(capture, read)
+    return replace(found, findings=tuple(with_makers(finding, capture, sources) for finding in found.findings))
 
 
 def _of_all_layers(finding: Finding, capture: Capture, less: Shorter) -> Finding:
@@ -115,7 +120,7 @@ def _diagnosed(capture: Capture, proof: Proof, numbers: Confirmation | None, rea
     if found.left and found.stale and all(is_gradient(found.capture, name) for name in found.left):
         findings[0] = replace(findings[0], related=(*findings[0].related, _outdated(capture, found.left)))
     elif found.left:
-        unmended = _without_repair(found, place, sources, numbers)
+        unmended = [with_left_out(finding, capture) for finding in _without_repair(found, place, sources, numbers)]
         findings += unmended
         repairs += [None] * len(unmended)
     if memory is not None and not _says_who_writes(findings, found, sources):

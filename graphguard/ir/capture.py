@@ -102,7 +102,7 @@ class Capture:
     ``ranks`` may be short.  ``traits`` say what operators without a rule do, in the form of ``rules.parse_traits``.  ``assumed`` lists what any verdict rests on, ``not_compared``
     what programs return or leave behind and nothing is said of; ``cautions`` what may not be meant.  ``seconds`` are wall-clock.
     ``doubts``: what is well defined and yet unusual, and likely to be why a program is broken, if it is; ``unshared``: lines that ask for what differs between the processes of a job, which may or may not matter.
-    ``same``: the specification is the ranks' program on one rank, so that what both run may be wrong.
+    ``same``: the specification is the ranks' program on one rank, so that what both run may be wrong.  ``made`` is where a rank's parameters were made, and their modules.
     """
 
     check: CheckRef
@@ -121,6 +121,7 @@ class Capture:
     doubts: tuple[Trouble, ...] = ()
     unshared: tuple[Trouble, ...] = ()
     same: bool = False
+    made: dict[str, tuple[Frame, ...]] = field(default_factory=dict)
 
     @property
     def graphs(self) -> tuple[Graph, ...]:

@@ -24,7 +24,8 @@ class Finding:
     this defect is mended; they are told where another one spoils the same promises.  ``written_out`` says that only an attempt that writes products of
     sums out confirms the repair. ``touched`` are other outputs that are wrong and rest on what the same line computes: an edit there that leaves them wrong is
     no fix. Findings of which ``alike`` is the same and not empty are one defect in several places. ``seen`` says that the defect itself was seen, such as
-    memory that is read and that nothing wrote, or a call that goes round a wrapper: an edit that makes up for it says nothing of its place.
+    memory that is read and that nothing wrote, or a call that goes round a wrapper: an edit that makes up for it says nothing of its place. ``parameters`` are those that it is about, where its promises are not their gradients alone, each with what is
+    seen of it.
     """
 
     rule: str
@@ -40,3 +41,4 @@ class Finding:
     related: tuple[Related, ...] = ()
     alike: str = ""
     seen: bool = False
+    parameters: tuple[tuple[str, str], ...] = ()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -74,6 +74,7 @@ class Telling:
             tensor=name,
             promises=tuple(spoiled),
             related=tuple(related),
+            parameters=tuple(self._misplaced(mend)),
         )
         return with_library(finding, capture.ranks[site.rank], site.node, sources)
 
@@ -176,6 +177,36 @@ class Telling:
                 if mine != its:
                     return f"{what} is another part of {name} than is needed: rank {rank} has {ranges(mine)} of its dim {dim}, and needs {ranges(its)}"
         return f"{what} is {name} {self.layout(now)}, where it is needed {self.layout(needed)}"
+
+    def _misplaced(self, mend: Mend) -> Iterator[tuple[str, str]]:
+        """The parameters behind a site that are cut over an axis along which it is cut, and is not to be."""
+        needed, site, capture = mend.needed, mend.site, self.lines.sources.capture
+        held = next((each for each in site.states if needed is not None and each.var == needed.var), None)
+        if needed is None or held is None:
+            return
+        axes = {axis for axis, _ in self._cut(held) - self._cut(needed)}
+        for one in self._behind(site) if axes else ():
+            name = capture.ranks[one.rank].labels.get(one.tensors[one.rank], "") if one.rank >= 0 else ""
+            own = (each for each in one.states if each.var in self.lines.search.interventions.spec.inputs)
+            laid = next((each for each in own if axes.intersection(axis for axis, _ in self._cut(each))), None)
+            if laid is not None and name in capture.made:
+                yield name, self.layout(laid)
+
+    def _behind(self, site: Site) -> list[Site]:
+        """What a site is computed of on its ranks, back to what they receive."""
+        found: dict[int, Site] = {}
+        todo = [site]
+        while todo:
+            one = todo.pop()
+            if one.number not in found:
+                todo += self.lines.search.sites.operands(one) if one.node.op not in COLLECTIVES else ()
+            found[one.number] = one
+        return list(found.values())
+
+    def _cut(self, laid: Laid) -> set[tuple[str, int]]:
+        """The axes over which a tensor is cut, each with the dim that it cuts."""
+        layouts = self.lines.search.layouts
+        return {(axis, cut.dim) for cut in laid.cuts for axis in layouts.axes_of(replace(laid, cuts=(cut,)))}
 
     def _positions(self, laid: Laid, dim: int, size: int, rank: int) -> list[int]:
         cut = next((cut for cut in laid.cuts if cut.dim == dim), None)

@@ -12,6 +12,7 @@ from graphguard.ir import Capture, Graph, Node, Span, Var
 from graphguard.ops import REDUCTIONS
 from graphguard.refine.finding import Finding, Related
 from graphguard.refine.found.naming import operator
+from graphguard.repair.backward.anew import applied_for
 from graphguard.repair.backward.asked import differentiated, forward_place, is_asked, is_computed
 from graphguard.repair.backward.buffers import gradient_in
 from graphguard.repair.drafting.gradient_loops import unreduced
@@ -415,10 +416,12 @@ def _name(graph: Graph, guess: Hypothesis, span: Span | None, sources: Sources, 
         return differentiated(span, sources) or ", ".join(mends if alike else returned[:1])
     if names := _parameters_of(graph, guess, span, sources):
         return names
-    within = node.forward < 0 and not sources.is_operator(span)  # what a library runs, and autograd for itself
+    anew = bool(applied_for(graph, node))
+    # what a library runs, and autograd for itself
+    within = (node.forward < 0 or anew) and not sources.is_operator(span)
     if operand := ("" if within else sources.operand_at(span)) or differentiated_leaf(graph, node):
         return operand
-    forward = next(iter(graph.stack_of(node.forward)), None)
+    forward = None if anew else next(iter(graph.stack_of(node.forward)), None)
     call = sources.name_at(forward.span) if forward is not None else ""
     if gradients or call:
         return gradients[0] if gradients else f"an operand of {call}"

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from graphguard.ir import Leaf, Placement, Span
+from graphguard.ir import Frame, Leaf, Placement, Span
 from graphguard.ir.capture import Like, Wanted
 from graphguard.ir.kept import kept_in
 from graphguard.trace.claims.api import Refinement, Same, gradient_in
@@ -40,6 +40,7 @@ class Claims:
     ``leaves`` that it used; ``outputs`` of the specification; ``wanted`` relations of outputs by name; ``results`` are the names
     that it returned, gradients aside; ``loaded`` are the parameters that the user's loader must have written.  ``told`` are its results that are not in the graph;
     ``demanded`` are the axes along which every rank must return an output; ``gradients`` were returned as such; ``left`` is what is left in parameters; ``returns`` is where the program returns.
+    ``made`` is where parameters were made, and their modules.
     """
 
     leaves: tuple[Leaf, ...]
@@ -52,6 +53,7 @@ class Claims:
     gradients: frozenset[str] = frozenset()
     left: Leftovers = field(default_factory=Leftovers)
     returns: Span | None = None
+    made: dict[str, tuple[Frame, ...]] = field(default_factory=dict)
 
 
 def as_refinement(value: Any) -> Refinement:
@@ -185,6 +187,7 @@ def record_rank(
         gradients=frozenset(returned.gradients),
         left=left,
         returns=returning(refinement.impl),
+        made=_made(recording, named.states),
     )
 
 
@@ -285,6 +288,13 @@ def _named_states(refinement: Refinement, specification: Unit) -> Sequence[State
     """The parameters and buffers of the rank's program, under the names that they have in comparisons."""
     states = unit_of(refinement.impl).states
     return states if refinement.load is not None else tuple(named_alike(specification.states, states))
+
+
+def _made(recording: Recording, states: Iterable[State]) -> dict[str, tuple[Frame, ...]]:
+    """Where the parameters of modules were made, by name."""
+    owned = (state for state in states if state.kind == "parameter" and state.owners)
+    found = {state.name: recording.made(state.owners, state.name.rpartition(".")[2]) for state in owned}
+    return {name: frames for name, frames in found.items() if frames}
 
 
 def _buffers(states: Iterable[State]) -> frozenset[str]:

@@ -108,6 +108,7 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
         cautions=(*told.cautions, *sampling_cautions(job, specification, ranks)),
         doubts=doubts,
         seconds={"relate": related},
+        made={name: frames for one in reversed(claimed) for name, frames in one.made.items()},
     )
     return marked(capture)
 

@@ -34,6 +34,7 @@ from graphguard.trace.graph.meetings import Stop, without_stops
 from graphguard.trace.graph.races import IN_ORDER, Races
 from graphguard.trace.record.branches import Decision
 from graphguard.trace.record.exchange import tensor_of
+from graphguard.trace.record.makings import Makings
 from graphguard.trace.record.operators import Notes, new_fake_mode
 from graphguard.trace.record.origins import Origins
 from graphguard.trace.record.randomness import own_random_state, restart_unseeded
@@ -102,6 +103,7 @@ class Recording:
         caller = sys._getframe(1)  # noqa: SLF001  # frames beyond are the caller's
         self._recorder = Recorder(self._mode, self.ledger, caller, copies=copies, draws=draws)
         self._recorder.declared.update(closed)
+        self._makings = Makings(self._recorder.outer)
         self._stack = ExitStack()
         self._troubles: list[Trouble] = []
         self._waiting = False
@@ -115,6 +117,7 @@ class Recording:
         enter(_default_dtype())
         enter(_portable_kernels())
         enter(recorder.modules.watch())
+        enter(self._makings.watch())
         enter(_steps(recorder))
         enter(watching(recorder.repeats))
         state.push_recorder(recorder)
@@ -269,6 +272,10 @@ class Recording:
         """A name for what ``tensor`` holds now."""
         self._recorder.named[id(tensor)] = name
         self._recorder.note("label", name, _whole(tensor))
+
+    def made(self, owners: Sequence[nn.Module], name: str) -> tuple[Frame, ...]:
+        """Where the first of these modules made its parameter of that name, and where that module was made."""
+        return self._makings.frames(owners, name)
 
     def root(self, module: nn.Module) -> None:
         """Module paths are relative to this module."""

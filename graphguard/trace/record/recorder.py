@@ -360,25 +360,19 @@ class Recorder(TorchDispatchMode):
     def _event(self, func: Any, args: Any, kwargs: Any, out: Any, depth: int = _DISPATCHED) -> Event:
         node = _current_node()
         stack = self.stacks.here(depth, self._stop)
-        if node is None:
-            sequence = _next_sequence() - 1
-            module = self.modules.here
-            self.forward_of.setdefault(sequence, (stack, module))
-            event = Event(
-                func, self.convert(args), self.convert(kwargs), self.convert(out), stack, None, module, self.phase
-            )
-        else:
+        sequence, forward, module, phase = None, -1, self.modules.here, self.phase
+        if node is not None:
             sequence = node._sequence_nr()  # noqa: SLF001
             if type(node) is COPIED:
                 assert self.repeats is not None
                 forward, module = self.repeats.added(node, self.convert(args))
             else:
-                forward, module = self.forward_of.get(sequence, (-1, self.modules.here))
-            phase = "backward" if self.phase == "forward" else self.phase
-            event = Event(
-                func, self.convert(args), self.convert(kwargs), self.convert(out), stack, sequence, module, phase
-            )
-            event.forward = forward
+                forward, module = self.forward_of.get(sequence, (-1, module))
+            phase = "backward" if phase == "forward" else phase
+        if node is None or torch.is_grad_enabled():  # what a backward pass computes anew is differentiated as well
+            self.forward_of.setdefault(_next_sequence() - 1, (stack, module))
+        event = Event(func, self.convert(args), self.convert(kwargs), self.convert(out), stack, sequence, module, phase)
+        event.forward = forward
         if func is _WAIT_TENSOR:
             event.waited = not _is_put_off()
         self.events.append(event)

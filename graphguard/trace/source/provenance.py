@@ -130,8 +130,7 @@ class Stacks:
 
     def frames(self, index: int) -> Iterator[Frame]:
         """The frames of a stack, innermost first."""
-        raw = self._raw[index] if index >= 0 else ()
-        return (_frame(code, lasti) for code, lasti in zip(raw[::2], raw[1::2], strict=True))
+        return frames_of(self.raw(index))
 
     def resolve(self) -> tuple[tuple[Frame, ...], tuple[tuple[int, ...], ...]]:
         """All frames, and every stack as indices into them."""
@@ -143,6 +142,11 @@ class Stacks:
                 frames.setdefault(place, len(frames))
             stacks.append(tuple(frames[place] for place in places))
         return tuple(_frame(code, lasti) for code, lasti in frames), tuple(stacks)
+
+
+def frames_of(raw: RawStack) -> Iterator[Frame]:
+    """The frames of a stack, innermost first."""
+    return (_frame(code, lasti) for code, lasti in zip(raw[::2], raw[1::2], strict=True))
 
 
 def frame_at(code: CodeType, lasti: int) -> Frame:

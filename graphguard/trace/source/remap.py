@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from graphguard.ir import Capture, Frame, Graph, Span
@@ -71,15 +71,18 @@ class _Text:
 def remapped(capture: Capture, moves: Mapping[str, Moves]) -> Capture:
     """The capture with every place in these files moved; raises ``Unmapped``."""
 
-    def move(graph: Graph) -> Graph:
-        frames = tuple(
+    def moved(frames: Iterable[Frame]) -> tuple[Frame, ...]:
+        return tuple(
             Frame(moves[frame.span.file].span(frame.span), frame.function) if frame.span.file in moves else frame
-            for frame in graph.frames
+            for frame in frames
         )
-        return replace(graph, frames=frames)
+
+    def move(graph: Graph) -> Graph:
+        return replace(graph, frames=moved(graph.frames))
 
     return replace(
         capture,
         spec=None if capture.spec is None else move(capture.spec),
         ranks=tuple(move(graph) for graph in capture.ranks),
+        made={name: moved(frames) for name, frames in capture.made.items()},
     )

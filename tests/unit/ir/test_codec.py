@@ -5,7 +5,18 @@ from typing import Any
 
 import pytest
 
-from graphguard.ir import Capture, CheckRef, Frame, Graph, Node, Span, TensorType, Var, capture_from_json, capture_to_json
+from graphguard.ir import (
+    Capture,
+    CheckRef,
+    Frame,
+    Graph,
+    Node,
+    Span,
+    TensorType,
+    Var,
+    capture_from_json,
+    capture_to_json,
+)
 from graphguard.ir.codec import dumps, loads
 from graphguard.ir.plain import CodecError
 

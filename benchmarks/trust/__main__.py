@@ -1,4 +1,4 @@
-"""``python -m benchmarks.trust rules | fuzz | mutate | world``: the status is 1 where anything unsound was found."""
+"""``python -m benchmarks.trust rules | fuzz | mutate | world | classes``: the status is 1 where anything unsound was found."""
 
 from __future__ import annotations
 
@@ -45,7 +45,16 @@ def main() -> int:
         help="the command line's cache instead: a second run, after an edit, and one without it",
     )
     worldly.add_argument("--save", type=Path, help="a folder for the programs that disagree, made short")
+    classes = commands.add_parser(
+        "classes",
+        help="random programs on more ranks: foretold ranks against recorded ones, proofs of all at once against each",
+    )
+    classes.add_argument("--programs", type=int, default=500)
+    classes.add_argument("--seed", type=int, default=0)
+    classes.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
+    if options.command == "classes":
+        return _classes(options.programs, options.seed, options.jobs)
     if options.command == "rules":
         return _rules()
     if options.command == "world":
@@ -103,6 +112,14 @@ def _world(options: argparse.Namespace) -> int:
     print(*(described(row) for row in tally.found), sep="\n\n")
     print(*tally.lines(), sep="\n")
     return 1 if tally.unsound() else 0
+
+
+def _classes(programs: int, seed: int, jobs: int) -> int:
+    from benchmarks.trust.world import classes
+
+    tally = classes.run(programs, seed, jobs)
+    print(*tally.lines(), sep="\n")
+    return 1 if tally.wrong else 0
 
 
 def _checks() -> list[tuple[str, Capture]]:

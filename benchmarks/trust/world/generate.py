@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from benchmarks.trust.world import aliases, arrays, endings, exchanges, groups, handles, local, state
 from benchmarks.trust.world.maker import PARTIAL, WHOLE, Maker
@@ -21,10 +21,13 @@ _SORTS: tuple[tuple[int, tuple[Callable[[Maker], bool], ...]], ...] = (
 _MOST_LINES = 15
 
 
-def program(number: int) -> Program:
-    """A program that may be right or wrong."""
+_MESHES = [(2, 1)] * 7 + [(3, 1)] * 2 + [(2, 2)]
+
+
+def program(number: int, meshes: Sequence[tuple[int, int]] = _MESHES) -> Program:
+    """A program that may be right or wrong, on one of these meshes: ranks among which work is shared, and times that there are as many."""
     rng = random.Random(number)
-    count, batch = rng.choice([(2, 1)] * 7 + [(3, 1)] * 2 + [(2, 2)])
+    count, batch = rng.choice(meshes)
     m = Maker(rng, count, batch)
     groups.prepare(m)
     shape = (batch * count * rng.choice([1, 2, 3]), count * rng.choice([2, 3]))

@@ -78,6 +78,7 @@ trust: setup ## the long soundness runs: rules, random programs, mutants of trac
 	$(BIN)/python -m benchmarks.trust mutate --mutants 2000
 	$(BIN)/python -m benchmarks.trust world --programs 5000
 	$(BIN)/python -m benchmarks.trust world --cache --programs 400
+	$(BIN)/python -m benchmarks.trust classes --programs 500
 
 bench: setup ## every benchmark, as ratios within one run
 	$(BIN)/python -m benchmarks.tracing

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from itertools import combinations
 
 from graphguard.ir import Capture, Graph, Var
 from graphguard.ir.graph import COLLECTIVES
@@ -81,10 +80,12 @@ def relevant_gaps(capture: Capture, gaps: dict[Location, Gap], names: Iterable[s
 def cautions_of(capture: Capture) -> tuple[str, ...]:
     """Equal sizes and counts under which a wrong program could look right."""
     out = []
-    for (first, a), (second, b) in combinations(capture.mesh.items(), 2):
-        if a == b and a > 1:
+    for size in dict.fromkeys(capture.mesh.values()):
+        *axes, last = [f"'{axis}'" for axis, other in capture.mesh.items() if other == size]
+        if axes and size > 1:
+            have = "both have" if len(axes) == 1 else "all have"
             out.append(
-                f"mesh axes '{first}' and '{second}' both have size {a}: a shard count taken from the wrong one does not show"
+                f"mesh axes {', '.join(axes)} and {last} {have} size {size}: a shard count taken from the wrong one does not show"
             )
     for leaf in capture.leaves:
         if leaf.kind != "input":

@@ -80,12 +80,12 @@ def relevant_gaps(capture: Capture, gaps: dict[Location, Gap], names: Iterable[s
 def cautions_of(capture: Capture) -> tuple[str, ...]:
     """Equal sizes and counts under which a wrong program could look right."""
     out = []
-    for size in dict.fromkeys(capture.mesh.values()):
-        *axes, last = [f"'{axis}'" for axis, other in capture.mesh.items() if other == size]
-        if axes and size > 1:
+    for ranks in dict.fromkeys(capture.mesh.values()):
+        *axes, last = [f"'{axis}'" for axis, other in capture.mesh.items() if other == ranks]
+        if axes and ranks > 1:
             have = "both have" if len(axes) == 1 else "all have"
             out.append(
-                f"mesh axes {', '.join(axes)} and {last} {have} size {size}: a shard count taken from the wrong one does not show"
+                f"mesh axes {', '.join(axes)} and {last} {have} size {ranks}: a shard count taken from the wrong one does not show"
             )
     for leaf in capture.leaves:
         if leaf.kind != "input":

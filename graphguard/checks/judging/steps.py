@@ -16,6 +16,7 @@ from typing import Any
 from graphguard.checks.judging.accounts import told_apart, told_at_once
 from graphguard.checks.judging.arrangements import cautions_of
 from graphguard.checks.judging.elsewhere import elsewhere, on_one_machine
+from graphguard.checks.judging.fewer import on_fewer
 from graphguard.checks.judging.mending import repaired
 from graphguard.checks.judging.mends import Broken
 from graphguard.checks.judging.meshes import smaller_meshes
@@ -95,7 +96,8 @@ def _judged(request: CheckRequest, captured: Captured, report: Report) -> Steps:
         if request.fixes:
             yield report
         return (yield from mended(request, report, captured.troubles))
-    report = yield from _judge(request, captured, report)
+    few = yield from on_fewer(request, captured, report, _judge)
+    report = few or (yield from _judge(request, captured, report))
     if request.audit and report.verdict is Verdict.REFINES:
         return (yield from _audited(captured, report))
     return report

@@ -33,7 +33,7 @@ from graphguard.ir.plain import from_plain, to_plain
 from graphguard.refine.proving.attempts import Effort
 from graphguard.refine.proving.memo import Memo, Shelf
 from graphguard.refine.proving.proof import Proof
-from graphguard.refine.proving.prove import finished, prove
+from graphguard.refine.proving.prove import all_at_once, finished, prove
 from graphguard.relations.interruption import INTERRUPTION, InterruptedProofError
 from graphguard.relations.layouts import layout
 from graphguard.repair.drafting.candidates import Candidate, candidates
@@ -50,7 +50,7 @@ from graphguard.trace.process.parentage import die_with_starter
 
 KEPT_PROOFS = 64
 # What may be given up underway: everything else is short, or leaves something behind that is asked again.
-_INTERRUPTIBLE = ("prove", "finish", "diagnose")
+_INTERRUPTIBLE = ("prove", "at_once", "finish", "diagnose")
 _CANCELLED: dict[str, Any] = {"error": {"code": "cancelled", "message": "the request was cancelled"}}
 
 
@@ -61,6 +61,10 @@ class _Entry:
     exposed: bool = False
     diagnosis: Diagnosis | None = None
     finished: bool = False
+
+
+def _key_of(capture: bytes) -> str:
+    return hashlib.sha256(capture).hexdigest()[:32]
 
 
 class Prover:
@@ -74,6 +78,7 @@ class Prover:
         self._memo = Memo(shelf)
         self._methods: dict[str, Callable[..., Any]] = {
             "prove": self.prove,
+            "at_once": self.at_once,
             "finish": self.finish,
             "relations": self.relations,
             "layouts": self.layouts,
@@ -104,7 +109,7 @@ class Prover:
         leaves out what seldom proves more; ``finish`` makes up for it.
         """
         started, before = time.perf_counter(), burnt()
-        key = hashlib.sha256(capture).hexdigest()[:32]
+        key = _key_of(capture)
         ways = {" without ignored targets": not ignored, f" {effort}": effort != "usual"}
         key += "".join(text for text, taken in ways.items() if taken)
         entry = self._entries.get(key)
@@ -130,6 +135,18 @@ class Prover:
             "exposed": capture_to_json(entry.capture) if entry.exposed else None,
             "ignored": any(leaf.ignored is not None for leaf in entry.capture.leaves),
         }
+
+    def at_once(self, capture: bytes) -> dict[str, Any]:
+        """Whether all ranks of a capture are proved at once: ``{"proved", "digits"}``, the axes along which they run one program.
+
+        A proof is kept for :meth:`prove`.
+        """
+        decoded = capture_from_json(capture)
+        proof, digits = all_at_once(decoded)
+        INTERRUPTION.check()
+        if proof is not None:
+            self._entries[f"{_key_of(capture)} hasty"] = _Entry(decoded, proof)
+        return {"proved": proof is not None, "digits": list(digits)}
 
     def finish(self, proof: str) -> dict[str, Any]:
         """What more time makes of a hasty proof: ``{"outcome": Outcome, "seconds", "burnt"}``."""

@@ -35,6 +35,15 @@ def by_digits(capture: Capture, traits: Mapping[str, Trait], fuel: Fuel, started
         return f"digits failed: {type(error).__name__} {error}"  # a defect of ours costs time, not the verdict
 
 
+def axes_alike(capture: Capture) -> tuple[str, ...]:
+    """The axes along which all ranks run one program, as far as that is seen."""
+    try:
+        found = next(quotients(capture))
+    except Unsupported:
+        return ()
+    return tuple(found.mesh[axis][0] for axis in found.digits)
+
+
 def evaluated(capture: Capture, found: Quotient, ground: Ground) -> tuple[Stacked, list[Run], Promises]:
     """All programs of a quotient, evaluated beside the specification; raises ``Unsupported``."""
     algebra = Stacked(ground.algebra, found.sizes, ground.evaluator.own)

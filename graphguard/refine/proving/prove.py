@@ -13,7 +13,7 @@ from graphguard.ir.collection import without_collection
 from graphguard.ir.fuel import Fuel, burnt
 from graphguard.ir.joining import join
 from graphguard.refine.evaluation.exposed import exposed
-from graphguard.refine.proving.at_once import by_digits
+from graphguard.refine.proving.at_once import axes_alike, by_digits
 from graphguard.refine.proving.attempts import EXPANDED, PATIENCE, Attempt, Effort, Search
 from graphguard.refine.proving.memo import Memo
 from graphguard.refine.proving.programs import is_like_one_known, recalled, remember
@@ -70,6 +70,12 @@ def prove(
     if memo is not None and proof.outcome.proved:
         remember(capture, memo, proof.outcome, spelling, cut=search.division is not None)
     return proof
+
+
+def all_at_once(capture: Capture, steps: float = STEPS) -> tuple[Proof | None, tuple[str, ...]]:
+    """The proof of all ranks at once, None where there is none; and the axes along which all ranks run one program."""
+    proof = _at_once(capture, steps, PATIENCE["hasty"], burnt())
+    return proof, axes_alike(capture)
 
 
 def _at_once(capture: Capture, steps: float, patience: float, started: float) -> Proof | None:

@@ -32,7 +32,7 @@ def on_fewer(
     proved = yield Step("prover", "at_once", {"capture": captured.data})
     if proved["proved"]:
         return None
-    numbers = from_plain(Confirmation, (yield confirming(captured, _NUMBERS)))
+    numbers = from_plain(Confirmation, (yield confirming(captured, _NUMBERS, explained=False)))
     if numbers.status != "differs" or numbers.rounding or numbers.undefined is not None:
         return None
     for mesh in instances(captured.mesh, proved["digits"]):
@@ -46,7 +46,7 @@ def on_fewer(
             told = ",".join(f"{axis}={size}" for axis, size in mesh.items())
             where = f"what is wrong was looked for on {told}, where the same output is wrong"
             depends = together(captured.depends, smaller.depends)
-            return replace(found, mesh=report.mesh, cautions=(*found.cautions, where), depends=depends)
+            return replace(found, mesh=report.mesh, cautions=(*report.cautions, where), depends=depends)
     return None
 
 

@@ -130,9 +130,9 @@ def as_proved(captured: Captured, answer: dict[str, Any]) -> Captured:
     return captured if data is None else replace(captured, data=data)
 
 
-def confirming(captured: Captured, steps: float) -> Step:
-    """The request to run a capture on numbers."""
-    return Step("worker", "confirm", {"capture": captured.data, "steps": steps})
+def confirming(captured: Captured, steps: float, *, explained: bool = True) -> Step:
+    """The request to run a capture on numbers; unless ``explained``, without an example that a person can read."""
+    return Step("worker", "confirm", {"capture": captured.data, "steps": steps, "explained": explained})
 
 
 def is_long(request: CheckRequest, report: Report) -> bool:

@@ -235,7 +235,7 @@ class _Forks:
 
         def run(_: Link) -> Any:
             ranks.settle()
-            return confirm_capture(params["capture"], steps)
+            return confirm_capture(params)
 
         return _in_child(run, Limits(hanging_after(steps), self._limits.memory), not_confirmed)
 

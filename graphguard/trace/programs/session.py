@@ -187,12 +187,13 @@ def list_checks(target: Target) -> dict[str, Any]:
     return {"checks": rows, "troubles": []}
 
 
-def confirm_capture(data: bytes, steps: float) -> dict[str, Any]:
-    """Run a capture on numbers, for so many ``steps``: a ``Confirmation`` as plain data, with the seconds that it took."""
-    from graphguard.confirm.check import confirm
+def confirm_capture(params: dict[str, Any]) -> dict[str, Any]:
+    """Run a ``capture`` on numbers, for so many ``steps``: a ``Confirmation`` as plain data, with the seconds that it took, and unless it is not to be ``explained`` with an example that a person can read."""
+    from graphguard.confirm.check import compare, confirm
 
     began = time.perf_counter()
-    found = confirm(capture_from_json(data), steps)
+    asked = confirm if params.get("explained", True) else compare
+    found = asked(capture_from_json(params["capture"]), float(params["steps"]))
     return dict(to_plain(replace(found, seconds=time.perf_counter() - began)))
 
 

@@ -460,9 +460,8 @@ def _list_task(params: dict[str, Any]) -> Task:
 
 
 def _confirm_task(params: dict[str, Any]) -> Task:
-    data, steps = params["capture"], float(params["steps"])
-    limits = Limits(hanging_after(steps), default_memory())
-    return Task(lambda _: confirm_capture(data, steps), limits, not_confirmed)
+    limits = Limits(hanging_after(float(params["steps"])), default_memory())
+    return Task(lambda _: confirm_capture(params), limits, not_confirmed)
 
 
 def _doctor_task(_: dict[str, Any]) -> Task:

@@ -201,6 +201,10 @@ class RealRun:
     def assume(self, text: str) -> None:
         """What a verdict rests on is told with the verdict."""
 
+    def made(self, owners: Any, name: str) -> tuple[()]:  # noqa: ARG002 - the form of a recording's
+        """Where parameters are made is told by findings alone."""
+        return ()
+
     def root(self, module: Any) -> None:
         """Module paths are for graphs."""
 

@@ -89,6 +89,7 @@ def test_a_right_script_is_proved(scripts: Scripts) -> None:
     assert not (scripts.folder / "log.txt").exists()
 
 
+@pytest.mark.slow  # a whole script
 def test_losses_that_add_up_are_no_mistake(scripts: Scripts) -> None:
     text = (
         (HEAD + LOOP)
@@ -100,6 +101,7 @@ def test_losses_that_add_up_are_no_mistake(scripts: Scripts) -> None:
     assert any("the loss: the ranks' own neither are it nor average to it" in line for line in report.not_compared)
 
 
+@pytest.mark.slow  # a whole script
 def test_a_step_before_anything_was_differentiated_is_none(scripts: Scripts) -> None:
     """As wrappers make an optimizer make its state: with gradients of zero."""
     early = """for parameter in model.parameters():
@@ -158,6 +160,7 @@ optimizer.step()
 """
 
 
+@pytest.mark.slow  # a whole script
 def test_what_a_script_asks_before_it_trains_is_answered_and_told(scripts: Scripts) -> None:
     """With a file so short that one rank draws a sample twice."""
     report = scripts.judge(DRAWN)
@@ -174,6 +177,7 @@ def test_what_a_script_asks_before_it_trains_is_answered_and_told(scripts: Scrip
     ]
 
 
+@pytest.mark.slow  # a whole script
 @pytest.mark.parametrize(
     ("old", "new", "rule", "line"),
     [
@@ -213,6 +217,7 @@ CLIPPED = LOOP.replace(
 )
 
 
+@pytest.mark.slow  # a whole script
 def test_a_branch_that_all_ranks_decide_alike_is_recorded_one_way(scripts: Scripts) -> None:
     report = scripts.judge(HEAD + CLIPPED)
     assert report.verdict is Verdict.REFINES, report.diagnostics
@@ -237,6 +242,7 @@ model = nn.Sequential(Layer(), Layer(), Layer(), nn.Linear(3, 2))
 )
 
 
+@pytest.mark.slow  # a whole script
 def test_every_layer_asks_for_its_own_branch(scripts: Scripts) -> None:
     """Layers that are alike are recorded once, but for branches: three layers and two batches make six that are compared."""
     report = scripts.judge(LAYERED + LOOP, steps=2)
@@ -244,6 +250,7 @@ def test_every_layer_asks_for_its_own_branch(scripts: Scripts) -> None:
     assert sum(name.startswith("the branch on") for name in report.relations) == 6
 
 
+@pytest.mark.slow  # a whole script
 def test_a_norm_of_each_rank_s_own_gradients_decides(scripts: Scripts) -> None:
     reduced = "    for parameter in model.parameters():\n        dist.all_reduce(parameter.grad)\n        parameter.grad /= world\n"
     assert CLIPPED.count(reduced) == 1
@@ -321,6 +328,7 @@ COPIES = HEAD.replace(
 )
 
 
+@pytest.mark.slow  # a whole script
 def test_copies_are_trained_and_parameters_follow(scripts: Scripts) -> None:
     report = scripts.judge(COPIES)
     assert report.verdict is Verdict.REFINES, report.diagnostics
@@ -330,6 +338,7 @@ def test_copies_are_trained_and_parameters_follow(scripts: Scripts) -> None:
     assert report.verdict is Verdict.BROKEN, report.assumed
 
 
+@pytest.mark.slow  # a whole script
 def test_a_warm_up_that_begins_with_nothing_is_told(scripts: Scripts) -> None:
     text = (HEAD + LOOP).replace("lr=0.1", "lr=0.0")
     assert any("--steps 2 records more" in line for line in scripts.judge(text).cautions)
@@ -456,6 +465,7 @@ def test_what_a_script_cannot_do_is_one_diagnostic(scripts: Scripts, text: str, 
     assert place(report, text).startswith(line)
 
 
+@pytest.mark.slow  # a whole script
 def test_a_script_that_does_not_end_is_stopped_at_its_line(scripts: Scripts) -> None:
     text = HEAD + "while True:\n    optimizer.zero_grad()\n"
     report = scripts.judge(text, seconds=25.0)
@@ -465,6 +475,7 @@ def test_a_script_that_does_not_end_is_stopped_at_its_line(scripts: Scripts) -> 
     assert place(report, text) in ("while True:", "optimizer.zero_grad()")
 
 
+@pytest.mark.slow  # a whole script
 def test_a_script_that_takes_all_memory_is_stopped_at_its_line(scripts: Scripts) -> None:
     text = HEAD + "held = []\nwhile True:\n    held.append(bytearray(1 << 28))\n"
     report = scripts.judge(text)

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow  # a process of its own records every case
+
 
 @pytest.fixture(scope="module")
 def told() -> dict[str, dict[str, object]]:

@@ -13,10 +13,10 @@ from graphguard.checks.judging.requests import (
     CheckRequest,
     Judge,
     Step,
-    Steps,
     as_proved,
     capture,
     confirming,
+    in_silence,
 )
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir.plain import from_plain, to_plain
@@ -107,7 +107,7 @@ def told_elsewhere(
     if captured.troubles:
         return None
     blank = Report(captured.check, captured.mesh, None, operators=dict(captured.summary["operators"]))
-    report: Report = yield from _in_silence(judge(elsewhere, captured, blank))
+    report: Report = yield from in_silence(judge(elsewhere, captured, blank))
     sources = dict(broken.request.overlay)
     for diagnostic in report.diagnostics:
         for fix in diagnostic.fixes:
@@ -119,18 +119,6 @@ def told_elsewhere(
             if (yield Step("prover", "same_question", {"proof": broken.report.proof, "other": key})):
                 return replace(diagnostic, fixes=(fix,)), failing
     return None
-
-
-def _in_silence(steps: Steps) -> Generator[Any, Any, Report]:
-    """What steps come to, without the reports on the way: they are of another program."""
-    answer = None
-    while True:
-        try:
-            step = steps.send(answer)
-        except StopIteration as end:
-            report: Report = end.value
-            return report
-        answer = None if isinstance(step, Report) else (yield step)
 
 
 def _said(request: CheckRequest, finding: Finding, texts: Mapping[str, str]) -> Generator[Step, Any, str]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any, Final
 
-from graphguard.checks.judging.requests import Captured, CheckRequest, Judge, Step, Steps, capture, confirming
+from graphguard.checks.judging.requests import Captured, CheckRequest, Judge, Step, capture, confirming, in_silence
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir.fuel import SECOND
 from graphguard.ir.plain import from_plain
@@ -40,7 +40,7 @@ def on_fewer(
         smaller = yield from capture(few, dict(request.overlay))
         if smaller.troubles:
             continue  # the program is not written for this mesh
-        found = yield from _without_looking(judge(few, smaller, replace(report, mesh=mesh)))
+        found = yield from in_silence(judge(few, smaller, replace(report, mesh=mesh)))
         example = found.counterexample
         if found.verdict is Verdict.BROKEN and example is not None and example.promise in numbers.differing:
             told = ",".join(f"{axis}={size}" for axis, size in mesh.items())
@@ -57,15 +57,3 @@ def instances(mesh: dict[str, int], alike: Collection[str]) -> Iterator[dict[str
     for each in {tuple(one.items()): one for one in (some, two, four)}.values():
         if 1 < prod(each.values()) < prod(mesh.values()):
             yield each
-
-
-def _without_looking(steps: Steps) -> Generator[Step | tuple[Step, ...], Any, Report]:
-    """The report that steps end in, without those on the way, which are of another mesh."""
-    answer = None
-    while True:
-        try:
-            asked = steps.send(answer)
-        except StopIteration as ended:
-            report: Report = ended.value
-            return report
-        answer = None if isinstance(asked, Report) else (yield asked)

@@ -135,6 +135,18 @@ def confirming(captured: Captured, steps: float, *, explained: bool = True) -> S
     return Step("worker", "confirm", {"capture": captured.data, "steps": steps, "explained": explained})
 
 
+def in_silence(steps: Steps) -> Generator[Any, Any, Report]:
+    """What steps come to, without the reports on the way: they are of another program or mesh."""
+    answer = None
+    while True:
+        try:
+            step = steps.send(answer)
+        except StopIteration as end:
+            report: Report = end.value
+            return report
+        answer = None if isinstance(step, Report) else (yield step)
+
+
 def is_long(request: CheckRequest, report: Report) -> bool:
     """Whether recording the programs once more takes so long that it is done as seldom as can be."""
     return request.script is not None or sum(report.operators.get(side, 0) for side in ("spec", "impl")) > LARGE

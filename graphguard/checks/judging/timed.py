@@ -16,6 +16,7 @@ _PHASES: Final = {
     "capture": "worker",
     "confirm": "confirm",
     "prove": "infer",
+    "at_once": "infer",
     "finish": "infer",
     "relations": "relations",
     "layouts": "relations",

@@ -96,15 +96,18 @@ def _seen(one: Program, folder: Path, worker: WorkerClient) -> Iterator[tuple[st
         same = bool(some.troubles) == bool(every.troubles)
         yield ("cannot be recorded", False) if same else ("recorded one way alone", True)
         return
-    foretold = any("ranks recorded" in line for line in some.assumed)
-    same = (some.spec, some.ranks, some.leaves, some.promises) == (
-        every.spec,
-        every.ranks,
-        every.leaves,
-        every.promises,
-    )
-    yield ("foretold" if foretold else "all recorded") if same else "foretold otherwise than recorded", not same
+    if _recorded(some) == _recorded(every):
+        foretold = any("ranks recorded" in line for line in some.assumed)
+        yield "foretold" if foretold else "all recorded", False
+    elif _recorded(_captured(path, dict(one.mesh), worker, None)) != _recorded(every):
+        yield "recorded otherwise each time", False  # a number of the process, or of the moment
+    else:
+        yield "foretold otherwise than recorded", True
     yield from _proved(every)
+
+
+def _recorded(capture: Capture) -> tuple[object, ...]:
+    return capture.spec, capture.ranks, capture.leaves, capture.promises
 
 
 def _captured(path: Path, mesh: dict[str, int], worker: WorkerClient, ranks: int | None) -> Capture:

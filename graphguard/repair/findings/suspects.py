@@ -297,15 +297,8 @@ def _meant(site: Site, found: Search, around: Neighbours) -> Node | None:
 
 def _computing(frontier: list[Site], around: Neighbours) -> list[Site]:
     """What computes first of tensors off the relation: rearrangements and exchanges before it may be as they should."""
-    found: dict[int, Site] = {}
-    waiting = list(frontier)
-    while waiting:
-        site = waiting.pop(0)
-        if site.node.op not in _MOVING:
-            found[site.number] = site
-        else:
-            waiting += [around.sites[number] for number in around.readers.get(site.number, ())]
-    return [found[number] for number in sorted(found)]
+    reached = around.through(frontier, around.readers_of, _MOVING)
+    return sorted((site for site in reached if site.node.op not in _MOVING), key=lambda site: site.number)
 
 
 def _foreign_operand(site: Site, found: Search, around: Neighbours) -> Suspect | None:

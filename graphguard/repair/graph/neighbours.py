@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from graphguard.ir import Capture, Var
 from graphguard.ops import aten, gg, operators
@@ -40,7 +40,7 @@ class Neighbours:
     readers: Mapping[int, tuple[int, ...]]
     exposed: frozenset[int]
     producers: tuple[Mapping[Var, int], ...]
-    summed: Mapping[int, frozenset[int]]
+    summed: Mapping[int, frozenset[int]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, capture: Capture, sites: Mapping[int, Site]) -> Neighbours:
@@ -51,7 +51,8 @@ class Neighbours:
                 readers.setdefault(operand, []).append(number)
         found = {number: tuple(reading) for number, reading in readers.items()}
         producers = tuple(graph.producers() for graph in capture.ranks)
-        return cls(capture, sites, found, exposed(sites, found), producers, _summed(sites, found))
+        around = cls(capture, sites, found, exposed(sites, found), producers)
+        return replace(around, summed=_summed(around))
 
     def at_frontier(self, site: Site) -> bool:
         """Whether a site is off the relation though all that it reads is on it, and no tensor on the relation hides it from the outputs."""
@@ -62,6 +63,22 @@ class Neighbours:
     def operands(self, site: Site) -> list[Site]:
         """The sites that a site reads."""
         return [self.sites[number] for number in site.operands if number in self.sites]
+
+    def readers_of(self, site: Site) -> list[Site]:
+        """The sites that read a site."""
+        return [self.sites[number] for number in self.readers.get(site.number, ())]
+
+    def through(
+        self, first: Iterable[Site], steps: Callable[[Site], list[Site]], passed: Collection[str]
+    ) -> Iterator[Site]:
+        """The sites reached from some by steps over operators that are ``passed``, each once, the nearest first: ranks that read of each other make rings."""
+        waiting = list(first)
+        seen: set[int] = set()
+        for site in waiting:
+            if site.number not in seen:
+                seen.add(site.number)
+                yield site
+                waiting += steps(site) if site.node.op in passed else []
 
     def masks(self, site: Site) -> bool:
         """Whether a site multiplies by truths, as numbers or as they are."""
@@ -143,21 +160,14 @@ class Neighbours:
         """Whether a reduction over an axis comes behind a tensor itself, which is added to others, multiplied and moved before: as a gradient that is clipped first."""
         rank = min(site.position)
         group = group_of(self.capture, rank, axis)
-        waiting, seen = [site.number], {site.number}
-        while waiting:
-            for reader in (self.sites[number] for number in self.readers.get(waiting.pop(), ())):
-                if reader.node.op in SUMMING and reader.node.args[2] == group:
-                    return True
-                if reader.number not in seen and reader.node.op in _CARRYING:
-                    seen.add(reader.number)
-                    waiting.append(reader.number)
-        return False
+        reached = self.through(self.readers_of(site), self.readers_of, _CARRYING)
+        return any(reader.node.op in SUMMING and reader.node.args[2] == group for reader in reached)
 
     def reduced_after(self, site: Site, axis: str) -> bool:
         """Whether all that becomes of a tensor, and of what is linear in it, is a reduction over an axis."""
-        edge, reduced = {site.number}, False
+        edge, seen, reduced = {site.number}, {site.number}, False
         while edge:
-            readers = [self.sites[number] for seen in edge for number in self.readers.get(seen, ())]
+            readers = [self.sites[number] for each in edge for number in self.readers.get(each, ())]
             if not readers or not all(self._keeps_sums(reader) for reader in readers):
                 return False
             for reader in readers:
@@ -166,7 +176,8 @@ class Neighbours:
                     if reader.node.args[2] != group_of(self.capture, rank, axis):
                         return False
                     reduced = True
-            edge = {reader.number for reader in readers if reader.node.op not in SUMMING}
+            edge = {reader.number for reader in readers if reader.node.op not in SUMMING} - seen
+            seen |= edge
         return reduced
 
 
@@ -181,13 +192,13 @@ def _takes_another(reader: Site, place: int) -> bool:
     return dim == 0 and isinstance(index, int) and index >= 0 and index != place
 
 
-def _summed(sites: Mapping[int, Site], readers: Mapping[int, tuple[int, ...]]) -> dict[int, frozenset[int]]:
+def _summed(around: Neighbours) -> dict[int, frozenset[int]]:
     found: dict[int, frozenset[int]] = {}
-    for number in sorted(sites, reverse=True):
+    for number in sorted(around.sites, reverse=True):
         counts: set[int] = set()
-        for reader in readers.get(number, ()):
-            counts |= found.get(reader, frozenset())
-            node = sites[reader].node
+        for reader in around.readers_of(around.sites[number]):
+            counts |= found.get(reader.number, frozenset())
+            node = reader.node
             if (
                 node.op not in SUMMING
                 or node.forward >= 0
@@ -195,22 +206,16 @@ def _summed(sites: Mapping[int, Site], readers: Mapping[int, tuple[int, ...]]) -
                 or not isinstance(node.args[2], tuple)
             ):
                 continue
-            if not _is_averaged(sites, readers, reader, len(node.args[2])):
+            if not _is_averaged(around, reader, len(node.args[2])):
                 counts.add(len(node.args[2]))
         found[number] = frozenset(counts)
     return found
 
 
-def _is_averaged(sites: Mapping[int, Site], readers: Mapping[int, tuple[int, ...]], number: int, count: int) -> bool:
+def _is_averaged(around: Neighbours, summed: Site, count: int) -> bool:
     """Whether what is added up over so many ranks is divided by their number, before or after."""
-    for steps in (readers, {each: site.operands for each, site in sites.items()}):
-        waiting = list(steps.get(number, ()))
-        while waiting:
-            site = sites.get(waiting.pop())
-            if site is None:
-                continue
-            if site.node.op in SCALING and any(arg in (count, 1 / count) for arg in site.node.args[1:]):
-                return True
-            if site.node.op in LAYOUT | JOINING | FILLING:
-                waiting += steps.get(site.number, ())
-    return False
+    return any(
+        site.node.op in SCALING and any(arg in (count, 1 / count) for arg in site.node.args[1:])
+        for steps in (around.readers_of, around.operands)
+        for site in around.through(steps(summed), steps, LAYOUT | JOINING | FILLING)
+    )

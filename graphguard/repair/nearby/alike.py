@@ -17,7 +17,8 @@ _PLACES: Final = ("group", "rank", "ranks", "size")
 _GROUPS: Final = frozenset({"get_group", "new_group", "WORLD"})
 _ASKED: Final = frozenset({"get_rank", "get_world_size", "size"})  # a number of one
 _OTHER: Final[dict[type[ast.AST], str]] = {ast.Mod: "//", ast.FloorDiv: "%", ast.Add: "-", ast.Sub: "+"}
-_COMPARED: Final[dict[type[ast.AST], str]] = {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">"}
+#: Bounds that count, or do not.
+COMPARED: Final[dict[type[ast.AST], str]] = {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">"}
 
 
 def places(scope: Scope, _scene: Scene) -> Iterator[Mistake]:
@@ -58,8 +59,8 @@ def _is_like(name: str, other: str) -> bool:
     return name != other and name.rpartition("_")[2] == other.rpartition("_")[2]
 
 
-def operators(scope: Scope, _scene: Scene) -> Iterator[Mistake]:
-    """The remainder for the quotient of whole numbers and the other way round, a step forward for one back, a bound that counts."""
+def operators(scope: Scope, scene: Scene) -> Iterator[Mistake]:
+    """The remainder for the quotient of whole numbers and the other way round, a step forward for one back, a bound of a mask that counts."""
     source = scope.program.source
     for node in scope.nodes():
         match node:
@@ -67,8 +68,9 @@ def operators(scope: Scope, _scene: Scene) -> Iterator[Mistake]:
                 yield _otherwise(scope, node, f"{source(left)} {_OTHER[type(node.op)]} {source(right)}")
                 if isinstance(left, ast.BinOp) and isinstance(left.op, ast.Add | ast.Sub):
                     yield _otherwise(scope, left, f"{source(left.left)} {_OTHER[type(left.op)]} {source(left.right)}")
-            case ast.Compare(ops=[op], left=left, comparators=[right]) if type(op) in _COMPARED:
-                yield _otherwise(scope, node, f"{source(left)} {_COMPARED[type(op)]} {source(right)}")
+            case ast.Compare(ops=[op], left=left, comparators=[right]) if type(op) in COMPARED:
+                if scope.computes(node, scene):
+                    yield _otherwise(scope, node, f"{source(left)} {COMPARED[type(op)]} {source(right)}")
 
 
 def _otherwise(scope: Scope, node: ast.expr, text: str) -> Mistake:

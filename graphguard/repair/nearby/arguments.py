@@ -25,29 +25,44 @@ def _lacking(call: ast.Call, scope: Scope, scene: Scene) -> Mistake | None:
     """All the parameters that a call leaves out and that are in sight by name."""
     if any(word.arg is None for word in call.keywords):
         return None
-    visible, kept = scope.bound_before(call), scope.kept()
+    known = _known(call, scope, scene)
     for callee in scene.callees(call):
         if callee.function is scope.function:
             continue
-        left = [name for name in _optional(callee) if name not in _taken(call, callee)]
-        found = {name: name if name in visible else f"self.{name}" for name in left if name in {*visible, *kept}}
+        taken = _bound(call, callee)
+        found = {name: known[name] for name in _optional(callee) if name not in taken and name in known}
         if found:
-            names = " and ".join(f"'{name}'" for name in found)
+            names = " and ".join(f"'{text}'" for text in found.values())
             told = f"{names} {'are' if len(found) > 1 else 'is'} in sight and not given to '{called_name(call)}', which has a default"
             return scope.one_more(call, ", ".join(f"{name}={text}" for name, text in found.items()), told)
     return None
 
 
+def _known(call: ast.Call, scope: Scope, scene: Scene) -> dict[str, str]:
+    """What is in sight of a call by the name of a parameter: as a name, as what the object keeps, or as what another call gives to a parameter of that name."""
+    found: dict[str, str] = {}
+    for other in scope.calls():
+        for callee in scene.callees(other) if other is not call else ():
+            for name, argument in _bound(other, callee).items():
+                if isinstance(argument, ast.Name | ast.Attribute):
+                    found[name] = scope.program.source(argument)
+    return {
+        **found,
+        **{name: f"self.{name}" for name in scope.kept()},
+        **{name: name for name in scope.bound_before(call)},
+    }
+
+
 def flags(scope: Scope, scene: Scene) -> Iterator[Mistake]:
     """Another value of a flag: decided by what decides another flag of the call, else turned."""
     for call in scope.calls():
-        for word in call.keywords:
+        for word in () if scene.siblings(scope) else call.keywords:
             if word.arg and isinstance(word.value, ast.Constant) and isinstance(word.value.value, bool):
                 text = str(not word.value.value)
                 told = f"'{word.arg}' is {word.value.value} where {text} is needed"
                 yield scope.instead(word.value, text, told, f"{word.arg}={text}")
         for callee in scene.callees(call)[:1]:
-            known = _taken(call, callee)
+            known = _bound(call, callee)
             for name, value in _optional(callee).items():
                 if name not in known and isinstance(value, ast.Constant) and isinstance(value.value, bool):
                     told = f"'{name}' is left at {value.value} where {not value.value} is needed"
@@ -76,6 +91,18 @@ def as_another_call(scope: Scope, scene: Scene) -> Iterator[Mistake]:
                     yield scope.instead(_definition(mine, scope) or mine, text, told)
 
 
+def as_sibling(scope: Scope, scene: Scene) -> Iterator[Mistake]:
+    """Another function called that does the same with another constant: what a function is for is not to be changed in it."""
+    for call in scope.calls():
+        name, head = called_name(call), call.func
+        for callee in scene.callees(call)[:1]:
+            for other in scene.siblings(callee):
+                text = other.function.name
+                if isinstance(head, ast.Attribute):
+                    text = f"{scope.program.source(head.value)}.{text}"
+                yield scope.instead(head, text, f"'{name}' is called where '{other.function.name}' is needed")
+
+
 def _is_chosen(argument: ast.expr) -> bool:
     return isinstance(argument, ast.Name | ast.Attribute | ast.Call | ast.Tuple)
 
@@ -95,9 +122,10 @@ def _optional(callee: Scope) -> dict[str, ast.expr]:
     return {name.arg: value for name, value in pairs}
 
 
-def _taken(call: ast.Call, callee: Scope) -> set[str]:
-    """The parameters that a call gives."""
+def _bound(call: ast.Call, callee: Scope) -> dict[str, ast.expr]:
+    """The parameters that a call gives, each with what it gives."""
     arguments = callee.function.args
     named = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
-    bound = named[1:] if named[:1] in (["self"], ["cls"]) else named
-    return {*bound[: len(call.args)], *(word.arg for word in call.keywords if word.arg)}
+    names = named[1:] if named[:1] in (["self"], ["cls"]) else named
+    words = {word.arg: word.value for word in call.keywords if word.arg}
+    return {**dict(zip(names, call.args, strict=False)), **words}

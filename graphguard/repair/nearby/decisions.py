@@ -9,6 +9,7 @@ import ast
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from graphguard.repair.nearby.alike import COMPARED
 from graphguard.repair.nearby.scene import Mistake, Scene, Scope, shown
 from graphguard.repair.text.vocabulary import called_name, distributed_name
 from graphguard.report.diagnostics import TextEdit
@@ -74,6 +75,17 @@ def _leading(scope: Scope, scene: Scene) -> list[tuple[Scope, ast.stmt]]:
         found += calls
         scope = calls[0][0]
     return found
+
+
+def bounded(scope: Scope, _scene: Scene) -> Iterator[Mistake]:
+    """A bound that counts where it does not, or the other way round, in what a branch asks."""
+    source = scope.program.source
+    asked = (node.test for node in scope.nodes() if isinstance(node, ast.If | ast.IfExp | ast.While))
+    for node in (each for test in asked for each in ast.walk(test)):
+        match node:
+            case ast.Compare(ops=[op], left=left, comparators=[right]) if type(op) in COMPARED:
+                other = f"{source(left)} {COMPARED[type(op)]} {source(right)}"
+                yield scope.instead(node, other, f"'{shown(source(node))}' is asked where '{shown(other)}' is needed")
 
 
 def turned(scope: Scope, _scene: Scene) -> Iterator[Mistake]:

@@ -44,8 +44,7 @@ def idle(scope: Scope, scene: Scene) -> Iterator[Mistake]:
     for node in scope.nodes():
         if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)) or not scene.computing:
             continue
-        lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
-        if any((program.file, line) in scene.computing for line in lines):
+        if scope.computes(node, scene):
             continue
         for argument in node.value.args:
             for other in _akin(argument, values) if isinstance(argument, ast.Name) else ():

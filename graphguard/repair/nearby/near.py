@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 from graphguard.refine.finding import Finding
 from graphguard.repair.drafting.candidates import Candidate
 from graphguard.repair.nearby.alike import inverses, marks, operators, orders, places
-from graphguard.repair.nearby.arguments import as_another_call, flags, left_out
-from graphguard.repair.nearby.decisions import cleared, counted, turned, undone
+from graphguard.repair.nearby.arguments import as_another_call, as_sibling, flags, left_out
+from graphguard.repair.nearby.decisions import bounded, cleared, counted, turned, undone
 from graphguard.repair.nearby.left_over import discarded, idle, uncalled, unread_parameters
 from graphguard.repair.nearby.order import earlier, exchanged
 from graphguard.repair.nearby.scene import FAR, Kind, Mistake, Scene
@@ -39,6 +39,7 @@ KINDS: Final = (
     Asked(uncalled, 0),
     Asked(marks, 0),
     Asked(as_another_call, 1, 4),
+    Asked(as_sibling, 1, 4),
     Asked(exchanged, 1, 3),
     Asked(earlier, 1, 3),
     Asked(flags, 1, 4),
@@ -52,6 +53,7 @@ DECISIONS: Final = (
     Asked(undone, 0, 4),
     Asked(turned, 0, 4),
     Asked(counted, 0, 4),
+    Asked(bounded, 1, 4),
     Asked(cleared, 1, 4),
 )
 _FORGOTTEN: Final = frozenset((left_out, unread_parameters))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -86,6 +87,11 @@ class Scope:
         """What its class keeps under ``self``, where it has that."""
         return kept_by(self.klass) if self.is_method else set()
 
+    def computes(self, node: ast.expr | ast.stmt, scene: Scene) -> bool:
+        """Whether an operator comes from the lines of a text."""
+        lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        return any((self.program.file, line) in scene.computing for line in lines)
+
     def instead(self, node: ast.expr, text: str, told: str, title: str = "") -> Mistake:
         """Another text in the place of an expression."""
         place = self.program.span(node)
@@ -143,6 +149,18 @@ class Scene:
         """The functions of the project that a call may mean, by its name."""
         return self.defined.get(called_name(call), [])
 
+    def siblings(self, scope: Scope) -> list[Scope]:
+        """The functions beside one that do the same with other constants."""
+        mine = _but_for_constants(scope.function)
+        return [
+            each
+            for each in self.scopes
+            if each.program is scope.program
+            and each.klass is scope.klass
+            and each.function.name != scope.function.name
+            and _but_for_constants(each.function) == mine
+        ]
+
 
 Kind = Callable[[Scope, Scene], Iterator[Mistake]]
 
@@ -157,6 +175,14 @@ def kept_by(klass: ast.ClassDef | None) -> set[str]:
             case ast.FunctionDef(name=name, decorator_list=[ast.Name(id="property")]):
                 found.add(name)
     return found
+
+
+def _but_for_constants(function: Function) -> str:
+    """Parameters and statements of a function as text, constants and its docstring apart."""
+    body = function.body
+    documented = ast.get_docstring(function, clean=False) is not None
+    rows = [ast.dump(function.args), *map(ast.dump, body[1:] if documented else body)]
+    return re.sub(r"Constant\(value=[^()]*\)", "Constant", "\n".join(rows))
 
 
 def shown(text: str, most: int = 44) -> str:

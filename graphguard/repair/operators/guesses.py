@@ -78,7 +78,7 @@ def guesses_at(site: Site, around: Neighbours) -> Iterator[Guess]:
 
 def _partial(site: Site, around: Neighbours) -> Iterator[Guess]:
     """A partial sum should be reduced where it is born, else where it is last seen; or before a non-linear operator reads it."""
-    readers = [around.sites[number] for number in around.readers.get(site.number, ())]
+    readers = around.readers_of(site)
     born = all(operand.state != "partial" for operand in around.operands(site)) and site.node.op in CONTRACTING
     last = not readers or any(reader.state != "partial" for reader in readers) or _gathers(site, readers, around)
     for axis in site.partial_axes:
@@ -174,13 +174,8 @@ def _at_reduction(site: Site, around: Neighbours) -> Iterator[Guess]:
 
 def _reduced(reduction: Site, around: Neighbours) -> str:
     """The operator whose result is reduced, be it rearranged or of another type: one that tells of each rank's own part the largest, or whether any of it is so."""
-    edge = around.operands(reduction)
-    while edge:
-        below = edge.pop()
-        if below.node.op in MAXIMA | ANY:
-            return below.node.op
-        edge += around.operands(below) if below.node.op in LAYOUT | CASTS else []
-    return ""
+    below = around.through(around.operands(reduction), around.operands, LAYOUT | CASTS)
+    return next((site.node.op for site in below if site.node.op in MAXIMA | ANY), "")
 
 
 def _other_groups(
@@ -241,7 +236,7 @@ def _at_frontier(site: Site, around: Neighbours) -> Iterator[Guess]:
                 yield "missing-reduction", InsertGather(operand.tensors, axis, place.dim), operand, 4
     if site.node.op in CASTS:
         yield "lower-precision", Bypass(site.position), site, 1
-    summed = any(around.sites[number].node.op in CONTRACTING for number in around.readers.get(site.number, ()))
+    summed = any(reader.node.op in CONTRACTING for reader in around.readers_of(site))
     for axis in capture.mesh:
         born = site.node.op in CONTRACTING and not around.reduced_after(site, axis)
         cost = 0 if born else 5 if summed else 4  # a sum behind it is where a partial sum is born
@@ -330,7 +325,7 @@ def _unguided(site: Site, around: Neighbours) -> Iterator[Guess]:
 
 def _of_any(site: Site, around: Neighbours) -> Iterator[Guess]:
     """Whether anything of a rank's part is so is asked of all ranks, where the truth becomes a number that can be reduced; nothing tells of a truth that it is a part."""
-    readers = [around.sites[number] for number in around.readers.get(site.number, ())]
+    readers = around.readers_of(site)
     flag = readers[0] if len(readers) == 1 and readers[0].node.op in CASTS else site
     for axis in around.capture.mesh:
         if not around.summed_behind(flag, axis):

@@ -226,7 +226,7 @@ def _misnamed(site: Site, around: Neighbours, collectives: bool = False) -> Iter
     spare = _unread(around.capture)
     edge = [site]
     if site.relation is not None:  # right but for a factor: what reads it may have meant another one
-        edge += [around.sites[number] for number in around.readers.get(site.number, ())]
+        edge += around.readers_of(site)
     readers = COLLECTIVES if not collectives else frozenset[str]()
     through = LAYOUT | JOINING | COLLECTIVES if collectives else LAYOUT
     for _ in range(_DEPTH):

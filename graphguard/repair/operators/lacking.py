@@ -102,7 +102,7 @@ def _term(first: Node, proof: Proof, capture: Capture) -> _Lacking | None:
 
 def _is_joined_there(op: str, site: Site, around: Neighbours) -> bool:
     """Whether a site's tensor goes into an operator of a kind on the ranks, too."""
-    return any(around.sites[number].node.op == op for number in around.readers.get(site.number, ()))
+    return any(reader.node.op == op for reader in around.readers_of(site))
 
 
 def _is_followed(node: Node) -> bool:

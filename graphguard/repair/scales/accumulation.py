@@ -20,7 +20,7 @@ def only_added_to(site: Site, around: Neighbours) -> bool:
     """Whether a sum is read by the next pass through the line that made it alone: it is not the whole sum yet."""
     if site.node.op not in _ADDING or site.node.stack < 0:
         return False
-    readers = [around.sites[number] for number in around.readers.get(site.number, ())]
+    readers = around.readers_of(site)
     return bool(readers) and all(
         each.node.op in _ADDING and each.node.stack == site.node.stack and min(each.position) == min(site.position)
         for each in readers

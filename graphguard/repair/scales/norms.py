@@ -64,7 +64,7 @@ def own_norms(around: Neighbours) -> Iterator[Guess]:
 
 def _is_summed(site: Site, around: Neighbours) -> bool:
     """Whether norms are added up over ranks, rearranged at most: that is another mistake."""
-    readers = [around.sites[number] for number in around.readers.get(site.number, ())]
+    readers = around.readers_of(site)
     return any(
         reader.node.op in SUMMING or (reader.node.op in LAYOUT and _is_summed(reader, around)) for reader in readers
     )

@@ -44,7 +44,7 @@ def _joined_at_once(site: Site, around: Neighbours) -> Iterator[Site]:
 
 
 def _readers(site: Site, around: Neighbours, ops: frozenset[str]) -> Iterator[Site]:
-    readers = (around.sites[number] for number in around.readers.get(site.number, ()))
+    readers = around.readers_of(site)
     return (reader for reader in readers if reader.node.op in ops)
 
 

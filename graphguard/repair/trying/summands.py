@@ -30,11 +30,13 @@ def unevenly_summed(found: Search, around: Neighbours, promise: str) -> tuple[Si
     for first in around.sites.values():
         for var in dict.fromkeys([*meant, *_like(first, spec)]):
             site, told = first, _told(first, var, found)
-            while told and (later := [around.sites[number] for number in around.readers.get(site.number, ())]):
+            passed = {first.number}
+            while told and (later := around.readers_of(site)):
                 if any(_counts_alike(each, var, found) for each in later):
                     told = None  # one step of a sum to which the rest is added
-                elif len(later) == 1 and (next_told := _told(later[0], var, found)):
-                    site, told = later[0], next_told
+                elif len(later) == 1 and later[0].number not in passed and (following := _told(later[0], var, found)):
+                    site, told = later[0], following
+                    passed.add(site.number)
                 else:
                     break
             if told:

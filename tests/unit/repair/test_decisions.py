@@ -74,3 +74,16 @@ def test_another_group_that_an_object_keeps() -> None:
     drafts = after(body, "return x")
     assert any("get_world_size(groups.within)" in each for each in drafts)
     assert not any("get_world_size(groups.place)" in each for each in drafts)
+
+
+def test_a_bound_counts_in_what_a_branch_asks() -> None:
+    body = """
+        def last(step, steps):
+            if step > steps:
+                return 0
+            return step >= steps
+    """
+    text, found = decisions(body, "return 0")
+    texts = [edited(text, list(each.edits)) for each in found]
+    assert text.replace("step > steps", "step >= steps") in texts
+    assert text.replace("return step >= steps", "return step > steps") not in texts

@@ -317,7 +317,6 @@ def test_another_group_of_the_same_object_or_in_sight() -> None:
     [
         ("rank % heads", "rank // heads"),
         ("(rank - 1) % size", "(rank + 1) % size"),
-        ("rank < size", "rank <= size"),
         ("x.permute(1, 2, 0)", "x.permute(2, 1, 0)"),
         ("x[index]", "x[torch.argsort(index)]"),
     ],
@@ -329,6 +328,72 @@ def test_operators_and_orders_are_written_otherwise(old: str, new: str) -> None:
             return y
     """
     assert changed(text, "return y", old, new)
+
+
+MASK = """
+    def forward(x, bound, settings):
+        if settings.stage > 0:
+            x = x * 2
+        mask = x > bound
+        return x * mask
+"""
+
+
+def test_a_bound_is_another_one_where_tensors_are_compared_and_nowhere_else() -> None:
+    text = HEAD + textwrap.dedent(MASK).lstrip("\n")
+    line = text.count("\n", 0, text.index("return")) + 1
+    finding = Finding("wrong-relation", "x", Span(FILE, line, 1, line, 2))
+    texts = [edited(text, list(each.edits)) for each in near(finding, sources(text, "x > bound"))]
+    assert text.replace("x > bound", "x >= bound") in texts
+    assert not any("settings.stage >= 0" in each for each in texts)
+
+
+GATHERS = """
+    class Ranks:
+        def _gather(self, x, is_partial):
+            return x + 1 if is_partial else x
+
+        def gather_partial(self, x):
+            return self._gather(x, is_partial=True)
+
+        def gather_replicate(self, x):
+            \"\"\"What each has whole.\"\"\"
+            return self._gather(x, is_partial=False)
+
+    class Layer:
+        def forward(self, x):
+            return self.ranks.gather_partial(x)
+"""
+
+
+def test_what_a_function_differs_in_from_its_sibling_is_chosen_by_its_caller() -> None:
+    assert changed(GATHERS, "return x + 1", "self.ranks.gather_partial", "self.ranks.gather_replicate")
+    assert not changed(GATHERS, "return x + 1", "is_partial=True", "is_partial=False")
+
+
+def test_a_flag_is_turned_in_a_function_that_has_no_sibling() -> None:
+    alone = GATHERS.replace("def gather_replicate(self, x)", "def gather_replicate(self, x, more)")
+    assert changed(alone, "return x + 1", "is_partial=True", "is_partial=False")
+
+
+def test_a_call_gets_what_another_one_gives_to_a_parameter_of_that_name() -> None:
+    text = """
+        class Column:
+            def __init__(self, width, tp_group=None):
+                self.group = tp_group
+
+        class Row:
+            def __init__(self, width, tp_group=None):
+                self.group = tp_group
+
+        class Attention:
+            def __init__(self, groups):
+                self.q = Column(4)
+                self.k = Column(4)
+                self.out = Row(4, groups.tp)
+    """
+    whole = HEAD + textwrap.dedent(text).lstrip("\n")
+    assert whole.replace("Column(4)", "Column(4, tp_group=groups.tp)") in after(text, "self.q")
 
 
 def test_claims_worlds_and_what_stands_outside_of_functions_are_left_alone() -> None:

@@ -62,13 +62,14 @@ def unless_right_elsewhere(
 ) -> Generator[Step, Any, Chance | None]:
     """As :func:`by_chance`, of an edit for which nothing but its proof speaks: it must be right on all meshes that can be recorded, smaller and larger ones, and on one at least.
 
-    Programs that cut what one rank more does not divide are wrong there whatever they are: where twice as many ranks are right, that says nothing.
+    Programs that cut what one rank more does not divide are wrong there whatever they are: where twice as many ranks are right, or ranks are given parts of several sizes there alone, that says nothing.
     """
     request, tried, once_more = broken.request, False, dict[str, CheckRequest]()
     sizes = broken.report.mesh
+    even = not (yield Step("prover", "uneven", {"proof": broken.report.proof}))
     for mesh in all_meshes(sizes):
         asked = replace(request, mesh=mesh)
-        said = yield from _said(asked, finding, row["texts"])
+        said = yield from _said(asked, finding, row["texts"], even)
         longer = [axis for axis in mesh if mesh[axis] > sizes[axis]]
         if said is _WRONG and longer and mesh[longer[0]] == sizes[longer[0]] + 1 != 2 * sizes[longer[0]]:
             once_more[longer[0]] = asked
@@ -121,8 +122,10 @@ def told_elsewhere(
     return None
 
 
-def _said(request: CheckRequest, finding: Finding, texts: Mapping[str, str]) -> Generator[Step, Any, str]:
-    """What numbers say of all that a finding spoils, in the program of these texts."""
+def _said(
+    request: CheckRequest, finding: Finding, texts: Mapping[str, str], even: bool = False
+) -> Generator[Step, Any, str]:
+    """What numbers say of all that a finding spoils, in the program of these texts; nothing, where all ranks are to be given parts of one size (``even``) and are not."""
     captured = yield from capture(request, {**request.overlay, **texts})
     if captured.troubles:
         return _NOTHING
@@ -134,4 +137,6 @@ def _said(request: CheckRequest, finding: Finding, texts: Mapping[str, str]) -> 
     wrong = doubtful & set(numbers.differing)
     if not wrong:
         return _RIGHT
+    if even and (yield Step("prover", "uneven", {"proof": result["proof"]})):
+        return _NOTHING
     return _FACTOR if wrong & (numbers.ratios or {}).keys() else _WRONG

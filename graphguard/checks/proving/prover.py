@@ -88,6 +88,7 @@ class Prover:
             "nearby": self.nearby,
             "held": self.held,
             "same_question": self.same_question,
+            "uneven": self.uneven,
             "texts": self.texts,
             "places": self.places,
             "claimed": self.claimed,
@@ -250,6 +251,19 @@ class Prover:
         """
         first, second = self._entries[proof].capture, self._entries[other].capture
         return asks_the_same(first, second) if by_meaning else same_question(first, second)
+
+    def uneven(self, proof: str) -> bool:
+        """Whether some ranks are given a part of another shape than others of the same input or parameter."""
+        shapes: dict[str, set[object]] = {}
+        for graph in self._entries[proof].capture.ranks:
+            given = dict(graph.inputs)
+            for node in graph.nodes:
+                if node.phase == "prelude":  # where parts are cut
+                    for var in node.outs:
+                        given[var] = next((given.pop(read) for read in node.reads if read in given), "")
+            for var, name in given.items():
+                shapes.setdefault(name, set()).add(graph.types[var].shape)
+        return any(len(found) > 1 for name, found in shapes.items() if name)
 
     def places(self, proof: str) -> list[dict[str, Any]]:
         """What every tensor in the user's source is, for hover and hints."""

@@ -84,7 +84,7 @@ def unexplained(found: Search, sources: Sources, numbers: Confirmation) -> Unexp
     else:
         text = f"{_unexplained_text(rule, what, found, suspected, sources)}: {spoiled_text(found.left)}"
     related = [
-        Related(place, "the specification computes this, and the ranks do not")
+        Related(place, _computed_here(capture, place))
         for location in ((suspected.meant,) if suspected.meant is not None else outcome.specification_frontier[:2])
         if (place := _specification_place(capture, location, sources)) is not None
     ]
@@ -105,6 +105,13 @@ def unexplained(found: Search, sources: Sources, numbers: Confirmation) -> Unexp
         written_out=suspected.reason in _LOST,  # what an edit makes of a gradient is not known from the graphs
     )
     return Unexplained(finding, vague, suspected.reason == UNREAD)
+
+
+def _computed_here(capture: Capture, place: Span) -> str:
+    """What is said of a specification's place that no rank has the value of: ranks may run the same text."""
+    if any(frame.span == place for graph in capture.ranks for frame in graph.frames):
+        return "the ranks run this, too, on other values"
+    return "the specification computes this, and the ranks do not"
 
 
 def _on_all_ranks(found: Search, where: Location | None) -> Iterator[Node]:

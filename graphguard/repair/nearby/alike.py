@@ -101,16 +101,19 @@ def orders(scope: Scope, _scene: Scene) -> Iterator[Mistake]:
                     )
 
 
-def inverses(scope: Scope, _scene: Scene) -> Iterator[Mistake]:
+def inverses(scope: Scope, scene: Scene) -> Iterator[Mistake]:
     """The inverse of an order of rows in place of the order."""
     for node in scope.nodes():
         match node:
             case ast.Subscript(value=value, slice=ast.Name(id=name) as index, ctx=ast.Load()) if not is_module(value):
+                if not scope.computes(node, scene):
+                    continue  # of a list
                 yield scope.instead(index, f"torch.argsort({name})", f"'{name}' stands where its inverse is needed")
 
 
 def marks(scope: Scope, scene: Scene) -> Iterator[Mistake]:
-    """A mark that one attribute gets, for another one that is made in the same way; a mark that is asked for elsewhere, copied as another one is."""
+    """A mark that one attribute gets, for another one that is made in the same way; a mark that is asked for elsewhere, copied as another one is, or not set."""
+    yield from _unmarked(scope, scene)
     program = scope.program
     made: dict[str, str] = {}
     for node in scope.nodes():
@@ -133,6 +136,18 @@ def marks(scope: Scope, scene: Scene) -> Iterator[Mistake]:
         for line in lines:
             if line not in program.text and isinstance(node, ast.stmt):
                 yield scope.below(node, line, f"there is '{shown(text)}', and no such line for another one")
+
+
+def _unmarked(scope: Scope, scene: Scene) -> Iterator[Mistake]:
+    """A mark that something else than the object itself gets, and that decides elsewhere what is chosen: without it."""
+    for node in scope.nodes():
+        match node:
+            case ast.Assign(targets=[ast.Attribute(value=owner, attr=mark) as target], value=value):
+                held = not (isinstance(owner, ast.Name) and owner.id in {"self", "ctx"})
+                if held and mark in scene.deciding and not (isinstance(value, ast.Constant) and not value.value):
+                    text = scope.program.source(target)
+                    told = f"'{text}' is set, and must not be"
+                    yield scope.instead(value, "False", told, f"{text} = False")
 
 
 def _marks_read(scene: Scene) -> list[str]:

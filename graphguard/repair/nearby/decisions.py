@@ -89,11 +89,12 @@ def bounded(scope: Scope, _scene: Scene) -> Iterator[Mistake]:
 
 
 def turned(scope: Scope, _scene: Scene) -> Iterator[Mistake]:
-    """The other branch of what is asked for without a tensor in sight."""
+    """The other branch of what is asked for without a tensor in sight; of several things that are asked for, all but one."""
     program = scope.program
     for node in scope.nodes():
         if isinstance(node, ast.If | ast.IfExp):
             text = program.source(node.test)
+            yield from _without_one(scope, node.test)
             match node.test:
                 case ast.UnaryOp(op=ast.Not(), operand=operand):
                     other = program.source(operand)
@@ -104,6 +105,15 @@ def turned(scope: Scope, _scene: Scene) -> Iterator[Mistake]:
             yield scope.instead(
                 node.test, other, f"the branch of '{shown(text)}' is taken where the other one is needed"
             )
+
+
+def _without_one(scope: Scope, test: ast.expr) -> Iterator[Mistake]:
+    source = scope.program.source
+    if isinstance(test, ast.BoolOp):
+        word = " and " if isinstance(test.op, ast.And) else " or "
+        for one in test.values:
+            other = word.join(source(each) for each in test.values if each is not one)
+            yield scope.instead(test, other, f"'{shown(source(one))}' is asked for, and must not decide here")
 
 
 def counted(scope: Scope, _scene: Scene) -> Iterator[Mistake]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -62,6 +63,28 @@ def _akin(name: ast.Name, values: Mapping[str, Sequence[ast.expr]]) -> list[str]
 
 def _names(value: ast.expr) -> list[str]:
     return [node.id for node in ast.walk(value) if isinstance(node, ast.Name)]
+
+
+def kept_from_loop(scope: Scope, _scene: Scene) -> Iterator[Mistake]:
+    """What the last pass of a loop left under a name, read in another loop that does not set it: set there as well."""
+    loops = [node for node in scope.nodes() if isinstance(node, ast.For)]
+    for first, second in itertools.combinations(loops, 2):
+        if second in ast.walk(first):
+            continue
+        passed = _bound(first.target) & _bound(second.target)
+        bound, read = _bound(second), {node.id for node in ast.walk(second) if isinstance(node, ast.Name)}
+        for row in first.body:
+            match row:
+                case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in read - bound:
+                    if passed.intersection(_names(value)) and name not in _names(value):
+                        text = scope.program.source(row)
+                        told = f"'{name}' is what the loop above left in its last pass, and is read here in every one"
+                        at = second.body[0]
+                        yield scope.before(at, f"{text}\n{scope.program.indent(at)}", told, text)
+
+
+def _bound(node: ast.AST) -> set[str]:
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
 
 
 def unread_parameters(scope: Scope, scene: Scene) -> Iterator[Mistake]:

@@ -10,7 +10,7 @@ from graphguard.repair.drafting.candidates import Candidate
 from graphguard.repair.nearby.alike import inverses, marks, operators, orders, places
 from graphguard.repair.nearby.arguments import as_another_call, as_sibling, flags, left_out
 from graphguard.repair.nearby.decisions import bounded, cleared, counted, turned, undone
-from graphguard.repair.nearby.left_over import discarded, idle, uncalled, unread_parameters
+from graphguard.repair.nearby.left_over import discarded, idle, kept_from_loop, uncalled, unread_parameters
 from graphguard.repair.nearby.order import earlier, exchanged
 from graphguard.repair.nearby.scene import FAR, Kind, Mistake, Scene
 from graphguard.repair.text.frames import Sources
@@ -37,6 +37,7 @@ KINDS: Final = (
     Asked(left_out, 0),
     Asked(unread_parameters, 0),
     Asked(uncalled, 0),
+    Asked(kept_from_loop, 0),
     Asked(marks, 0),
     Asked(as_another_call, 1, 4),
     Asked(as_sibling, 1, 4),

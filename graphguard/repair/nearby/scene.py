@@ -117,12 +117,13 @@ class Scope:
 
 @dataclass(slots=True)
 class Scene:
-    """The scopes of a project, the nearest to a finding first, its definitions, all that its texts name, and the lines that operators come from."""
+    """The scopes of a project, the nearest to a finding first, its definitions, all that its texts name, the lines that operators come from, and the attributes by which something is chosen."""
 
     scopes: list[Scope]
     defined: dict[str, list[Scope]] = field(default_factory=dict)
     named: set[str] = field(default_factory=set)
     computing: frozenset[tuple[str, int]] = frozenset()
+    deciding: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, programs: Sequence[Program], places: Iterable[Span], capture: Capture) -> Scene:
@@ -143,7 +144,8 @@ class Scene:
         named = {getattr(node, "id", getattr(node, "attr", "")) for node in nodes}
         frames = [frame.span for graph in capture.graphs for frame in graph.frames]
         computing = frozenset((span.file, line) for span in frames for line in range(span.line, span.end_line + 1))
-        return cls(sorted(scopes, key=lambda each: each.away)[:_MOST], dict(defined), named, computing)
+        asked = frozenset(name for program in programs for name in _asked(program))
+        return cls(sorted(scopes, key=lambda each: each.away)[:_MOST], dict(defined), named, computing, asked)
 
     def callees(self, call: ast.Call) -> list[Scope]:
         """The functions of the project that a call may mean, by its name."""
@@ -175,6 +177,18 @@ def kept_by(klass: ast.ClassDef | None) -> set[str]:
             case ast.FunctionDef(name=name, decorator_list=[ast.Name(id="property")]):
                 found.add(name)
     return found
+
+
+def _asked(program: Program) -> Iterator[str]:
+    """The attributes by which a program chooses, in a branch or of a list."""
+    for node in ast.walk(program.tree):
+        tests = node.ifs if isinstance(node, ast.comprehension) else [getattr(node, "test", None)]
+        for each in (part for test in tests if test is not None for part in ast.walk(test)):
+            match each:
+                case ast.Attribute(attr=name):
+                    yield name
+                case ast.Call(func=ast.Name(id="getattr" | "hasattr"), args=[_, ast.Constant(value=str(name)), *_]):
+                    yield name
 
 
 def _but_for_constants(function: Function) -> str:

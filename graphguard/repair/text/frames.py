@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass, replace
 
 from graphguard.ir import Capture, Frame, Graph, Node, Span
@@ -218,11 +218,27 @@ class Sources:
         return (chosen or frames[-1]).span if frames else None
 
     def is_shared(self, frame: Frame) -> bool:
-        """Whether the specification ran a frame's function."""
+        """Whether the specification ran a frame's function, and the ranks run nothing else in it."""
         if self._specified is None:
             spec = self.capture.spec
-            self._specified = {self._function(each) for each in (spec.frames if spec is not None else ())} - {None}
+            known = spec.frames if spec is not None else ()
+            functions = {self._function(each) for each in known} - {None}
+            self._specified = functions - self._own(functions, {each.span for each in known})
         return self._function(frame) in self._specified
+
+    def _own(self, functions: Set[tuple[str, int] | None], known: Set[Span]) -> set[tuple[str, int] | None]:
+        """The functions of the specification in which ranks run lines other than those that are ``known``, and those that call them; what another function does that is called there is not theirs."""
+        found = set[tuple[str, int] | None]()
+        for graph in self.capture.ranks:
+            new = {
+                number
+                for number, frame in enumerate(graph.frames)
+                if frame.span not in known and self._function(frame) in functions
+            }
+            for stack in graph.stacks if new else ():
+                first = next((place for place, number in enumerate(stack) if number in new), len(stack))
+                found |= {self._function(graph.frames[number]) for number in stack[first:]}
+        return found
 
     def _function(self, frame: Frame) -> tuple[str, int] | None:
         """A frame's function: its file and first line."""

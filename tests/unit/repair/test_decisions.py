@@ -87,3 +87,16 @@ def test_a_bound_counts_in_what_a_branch_asks() -> None:
     texts = [edited(text, list(each.edits)) for each in found]
     assert text.replace("step > steps", "step >= steps") in texts
     assert text.replace("return step >= steps", "return step > steps") not in texts
+
+
+def test_one_of_several_conditions_does_not_decide() -> None:
+    body = """
+        def after(self, x):
+            if self.reshards and not self.is_root:
+                self.reshard()
+            return x
+    """
+    text, found = decisions(body, "return x")
+    texts = [edited(text, list(each.edits)) for each in found]
+    assert text.replace("self.reshards and not self.is_root", "self.reshards") in texts
+    assert text.replace("self.reshards and not self.is_root", "not self.is_root") in texts

@@ -318,7 +318,6 @@ def test_another_group_of_the_same_object_or_in_sight() -> None:
         ("rank % heads", "rank // heads"),
         ("(rank - 1) % size", "(rank + 1) % size"),
         ("x.permute(1, 2, 0)", "x.permute(2, 1, 0)"),
-        ("x[index]", "x[torch.argsort(index)]"),
     ],
 )
 def test_operators_and_orders_are_written_otherwise(old: str, new: str) -> None:
@@ -328,6 +327,47 @@ def test_operators_and_orders_are_written_otherwise(old: str, new: str) -> None:
             return y
     """
     assert changed(text, "return y", old, new)
+
+
+def test_the_inverse_of_an_order_is_taken_of_tensors_alone() -> None:
+    text = HEAD + "def forward(x, index, parts, i):\n    y = x[index]\n    part = parts[i]\n    return y + part\n"
+    finding = Finding("wrong-relation", "x", Span(FILE, 6, 1, 6, 2))
+    texts = [edited(text, list(each.edits)) for each in near(finding, sources(text, "x[index]"))]
+    assert text.replace("[index]", "[torch.argsort(index)]") in texts
+    assert text.replace("[i]", "[torch.argsort(i)]") not in texts
+
+
+def test_a_mark_that_decides_elsewhere_is_not_set() -> None:
+    text = """
+        class Layer:
+            def __init__(self, weights, config):
+                self.named = config.named
+                for weight in weights:
+                    weight.shared = config.shared
+                    weight.colour = config.colour
+
+        def reduced(weights):
+            return [weight for weight in weights if getattr(weight, "shared", False)]
+    """
+    assert changed(text, "return [", "weight.shared = config.shared", "weight.shared = False")
+    assert not changed(text, "return [", "weight.colour = config.colour", "weight.colour = False")
+
+
+LOOPS = """
+    def step(self, masters):
+        for i, master in enumerate(masters):
+            {above} = dist.get_rank(self.groups[i])
+            master.sub_(self.gradients(i))
+        for i, master in enumerate(masters):
+            self.parts[i][{read}].copy_(master)
+"""
+
+
+def test_what_a_loop_left_under_a_name_is_set_in_the_next_loop() -> None:
+    text, line = LOOPS.format(above="part", read="part"), "self.parts[i][part].copy_(master)"
+    assert changed(text, "self.parts", line, f"part = dist.get_rank(self.groups[i])\n        {line}")
+    other = LOOPS.format(above="part", read="i")
+    assert not any("copy_" not in each.split("part = ")[-1][:80] for each in after(other, "self.parts"))
 
 
 MASK = """

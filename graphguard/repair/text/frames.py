@@ -27,6 +27,7 @@ class Sources:
     read: Read
     _programs: dict[str, Program | None]
     _specified: set[tuple[str, int] | None] | None = None
+    _different: set[tuple[str, int] | None] | None = None
 
     @classmethod
     def of(cls, capture: Capture, read: Read) -> Sources:
@@ -212,19 +213,38 @@ class Sources:
     def _placed(self, graph: Graph, node: Node, shared: bool) -> Span | None:
         frames = self.frames(graph, node)
         if not (shared or self.capture.same):
-            frames = tuple(frame for frame in frames if not self.is_shared(frame)) or frames
+            own = tuple(frame for frame in frames if not self.is_shared(frame))
+            frames = own or tuple(frame for frame in frames if not self.is_alike(frame)) or frames
         wrapped = node.op in COLLECTIVES
         chosen = next((frame for frame in frames[:-1] if not (wrapped and self._is_wrapper(frame))), None)
         return (chosen or frames[-1]).span if frames else None
 
     def is_shared(self, frame: Frame) -> bool:
-        """Whether the specification ran a frame's function, and the ranks run nothing else in it."""
+        """Whether the specification ran a frame's function."""
         if self._specified is None:
-            spec = self.capture.spec
-            known = spec.frames if spec is not None else ()
-            functions = {self._function(each) for each in known} - {None}
-            self._specified = functions - self._own(functions, {each.span for each in known})
+            self._specified = {self._function(each) for each in self._known} - {None}
         return self._function(frame) in self._specified
+
+    def is_alike(self, frame: Frame) -> bool:
+        """Whether a frame's function does no more than give back one expression, and ranks run nothing else in it than the specification: nothing can be missing there."""
+        if not (self.is_shared(frame) and self._is_one_expression(frame)):
+            return False
+        if self._different is None:
+            assert self._specified is not None
+            self._different = self._own(self._specified, {each.span for each in self._known})
+        return self._function(frame) not in self._different
+
+    def _is_one_expression(self, frame: Frame) -> bool:
+        program = self.program(frame.span.file)
+        function = program.enclosing_function(frame.span) if program is not None else None
+        match function:
+            case ast.FunctionDef(body=[ast.Return()] | [ast.Expr(value=ast.Constant()), ast.Return()]):
+                return True
+        return False
+
+    @property
+    def _known(self) -> tuple[Frame, ...]:
+        return self.capture.spec.frames if self.capture.spec is not None else ()
 
     def _own(self, functions: Set[tuple[str, int] | None], known: Set[Span]) -> set[tuple[str, int] | None]:
         """The functions of the specification in which ranks run lines other than those that are ``known``, and those that call them; what another function does that is called there is not theirs."""

@@ -16,8 +16,7 @@ def column(x, group):
     return helper(copied(x, group))
 
 def trained(x, group, finish):
-    y = column(x, group)
-    return finish(y)
+    return finish(column(x, group))
 
 def reduced(y):
     return all_reduce(y)
@@ -32,7 +31,7 @@ def frame(function: str, text: str) -> Frame:
 
 HELPED = frame("helper", "x @ x"), frame("column", "helper(copied(x, group))"), frame("trained", "column(x, group)")
 COPIED = frame("copied", "copy(x, group)"), frame("column", "copied(x, group)"), frame("trained", "column(x, group)")
-REDUCED = frame("reduced", "all_reduce(y)"), frame("trained", "finish(y)")
+REDUCED = frame("reduced", "all_reduce(y)"), frame("trained", "finish(column(x, group))")
 
 
 def graph(*stacks: tuple[Frame, ...]) -> Graph:
@@ -47,10 +46,11 @@ def graph(*stacks: tuple[Frame, ...]) -> Graph:
 )
 def test_code_is_shared_where_ranks_run_no_other_line_of_it(stack: tuple[Frame, ...], shared: list[bool]) -> None:
     plain = frame("copied", "x if"), *COPIED[1:]
-    spec = graph(HELPED, plain, (frame("trained", "finish(y)"),))
+    spec = graph(HELPED, plain, (frame("trained", "finish(column(x, group))"),))
     check = CheckRef("model.py::c", "c", Span("model.py", 1))
     capture = Capture(check, {"tp": 2}, (), spec, (graph(HELPED, stack), graph(HELPED, stack)), ())
     sources = Sources.of(capture, lambda file: TEXT if file == "model.py" else None)
     asked = (HELPED[0], plain[0], HELPED[1], HELPED[2])
-    assert [sources.is_shared(each) for each in asked] == shared
+    assert [sources.is_alike(each) for each in asked] == shared
+    assert all(map(sources.is_shared, asked))
     assert not sources.is_shared(REDUCED[0])

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import takewhile
 from typing import Any, Literal
 
 import torch
@@ -135,15 +136,42 @@ def named_alike(spec: Iterable[State], impl: Iterable[State]) -> list[State]:
     whole = by_plain_name(spec)
     listed = list(impl)
     bare = Counter(plain_name(name) for state in listed for name in state.bare)
-    return [_named(state, whole, bare) for state in listed]
+    return _without_prefix([_named(state, whole, bare) for state in listed], whole)
+
+
+def _without_prefix(states: list[State], whole: Mapping[str, State]) -> list[State]:
+    """The same with one more, or one less, outermost module around all of them, where that gives every one a counterpart: a stage that is an attribute of what runs it."""
+    if all(_known(state, whole) for state in states):
+        return states
+    names = [plain_name(state.name) for state in states]
+    for own in _prefixes(names):
+        for theirs in _prefixes(whole):
+            wanted = [theirs + name.removeprefix(own) for name in names]
+            if all(name in whole for name in wanted):
+                return [
+                    replace(state, name=name, aliases=(state.name, *state.aliases))
+                    for state, name in zip(states, wanted, strict=True)
+                ]
+    return states
+
+
+def _prefixes(names: Iterable[str]) -> list[str]:
+    """What all names begin with, by modules, the shortest first."""
+    paths = [name.split(".")[:-1] for name in names]
+    shared = list(takewhile(lambda parts: len(set(parts)) == 1, zip(*paths, strict=False)))
+    return ["".join(f"{parts[0]}." for parts in shared[:count]) for count in range(len(shared) + 1)]
 
 
 def _named(state: State, whole: Mapping[str, State], bare: Mapping[str, int]) -> State:
     """Parts of a model that are modules of their own, as pipeline stages are, may name their parameters as the whole does."""
-    if any(plain_name(name) in whole for name in (state.name, *state.aliases)):
+    if _known(state, whole):
         return state
     names = [name for name in state.bare if plain_name(name) in whole and bare[plain_name(name)] == 1]
     return replace(state, name=names[0], aliases=(state.name, *state.aliases)) if names else state
+
+
+def _known(state: State, whole: Mapping[str, State]) -> bool:
+    return any(plain_name(name) in whole for name in (state.name, *state.aliases))
 
 
 def _related(state: State, whole: Mapping[str, State], mesh: Mesh) -> Related:

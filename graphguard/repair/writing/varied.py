@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from itertools import permutations
 
 from graphguard.ir import Graph, Span
 from graphguard.repair.text.frames import Read
@@ -16,16 +17,18 @@ from graphguard.repair.writing.applied import edited
 from graphguard.report.diagnostics import TextEdit
 
 _OTHER = 13 / 16  # exact in binary, and no factor that programs have
+_PLAIN = frozenset((0.0, 0.5, 1.0, 2.0))  # numbers that say nothing of where they are from
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d*)?(?:e[+-]?\d+)?(?![\w.])", re.IGNORECASE)
 
 
 def varied(edits: tuple[TextEdit, ...], texts: dict[str, str], read: Read) -> dict[str, str] | None:
-    """Texts, those after edits or those before, with other numbers for the module's constants that edits put in or take out; None where there is no such constant."""
+    """Texts, those after edits or those before, with other numbers for the module's constants that edits put in or take out, and for those that an edit says in numbers; None where there are none."""
     found = {}
     for file in {edit.span.file for edit in edits}:
         touched = {name for text in _touched(file, edits, read) for name in _NAME.findall(text)}
-        changes = [TextEdit(span, repr(number * _OTHER)) for span, number in _constants(file, texts[file], touched)]
+        constants = dict(_constants(file, texts[file], touched)) | dict(_said(file, texts[file], edits, read))
+        changes = [TextEdit(span, repr(number * _OTHER)) for span, number in constants.items()]
         if changes:
             found[file] = edited(texts[file], changes)
     return {**texts, **found} if found else None
@@ -86,6 +89,18 @@ def _constants(file: str, text: str, names: set[str]) -> Iterator[tuple[Span, fl
             is_named = isinstance(one, ast.Name) and one.id in names
             if is_named and isinstance(value, ast.Constant) and isinstance(value.value, float):
                 yield _span(file, value, lines), value.value
+
+
+def _said(file: str, text: str, edits: tuple[TextEdit, ...], read: Read) -> Iterator[tuple[Span, float]]:
+    """The fractions of a text that edits put in as numbers, or as their quotients, and not by name."""
+    lines, before = lines_of(text), set(lines_of(read(file) or ""))
+    brought = {number for old, new in _pairs(file, edits, read) for number in _numbers(new) - _numbers(old)} - {0.0}
+    pairs = permutations(brought if len(brought) > 1 else brought | {1.0}, 2)
+    ratios = {one / other for one, other in pairs} - _PLAIN
+    constants = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant))
+    for node in constants:
+        if isinstance(node.value, float) and node.value in ratios and lines[node.lineno - 1] in before:
+            yield _span(file, node, lines), node.value  # an edit's own numbers stay
 
 
 def _span(file: str, node: ast.Constant, lines: list[str]) -> Span:

@@ -33,6 +33,11 @@ def edit(line: int, text: str, to: str) -> TextEdit:
         ),
         (edit(6, "RATE", "DECAY"), ["RATE, DECAY = 0.40625, 0.203125", "STEPS = 3", "名 = 0.125; MOMENTUM = 0.75"]),
         (edit(6, "RATE", "MOMENTUM"), ["RATE, DECAY = 0.40625, 0.25", "STEPS = 3", "名 = 0.125; MOMENTUM = 0.609375"]),
+        (
+            edit(6, "gradient", "gradient * (4 / 3)"),  # the momentum, said in numbers
+            ["RATE, DECAY = 0.5, 0.25", "STEPS = 3", "名 = 0.125; MOMENTUM = 0.609375"],
+        ),
+        (edit(6, "RATE", "1.5"), ["RATE, DECAY = 0.40625, 0.25", "STEPS = 3", "名 = 0.125; MOMENTUM = 0.75"]),
         (edit(6, "gradient", "gradient / STEPS"), None),  # a count is no factor that may be any
     ],
 )

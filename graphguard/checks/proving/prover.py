@@ -293,8 +293,8 @@ def _rows(capture: Capture, found: Sequence[Candidate], read: Read) -> list[dict
             "fix": to_plain(each.fix),
             "texts": each.texts,
             "headline": each.headline,
-            "varied": varied(each.fix.edits, each.texts, read),
-            "plain": varied(each.fix.edits, {file: read(file) or "" for file in each.texts}, read),
+            "varied": varied(each.fix.edits, each.texts, read, known),
+            "plain": varied(each.fix.edits, {file: read(file) or "" for file in each.texts}, read, known),
             "brings_numbers": brings_numbers(each.fix.edits, read, known),
         }
         for each in found

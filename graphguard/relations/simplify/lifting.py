@@ -17,7 +17,6 @@ from graphguard.relations.terms.parts import Part
 from graphguard.relations.terms.windows import refine
 
 _MEMBERS: Final = 64
-_ROUNDS: Final = 6
 _LONGEST: Final = 16  # a window that a single slice is looked for in
 
 
@@ -41,16 +40,16 @@ class _Shape:
     "sum",
 )
 def lifted(universe: Universe, items: list[Term], extents: tuple[int, ...]) -> list[Term]:
-    """The same sum with fewer terms where slices add up to windows."""
+    """The same sum with fewer terms where slices add up to windows; every step leaves fewer, so that there is a last one."""
     if len(items) < 2:
         return items
-    for _ in range(_ROUNDS):
+    while True:
         items = _lowered(universe, items, extents)
         fresh = _lift_once(universe, items, extents)
         if fresh is None:
             return items
+        assert len(fresh) < len(items)
         items = fresh
-    return _lowered(universe, items, extents)
 
 
 def _lowered(universe: Universe, items: list[Term], extents: tuple[int, ...]) -> list[Term]:

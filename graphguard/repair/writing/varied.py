@@ -22,12 +22,12 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d*)?(?:e[+-]?\d+)?(?![\w.])", re.IGNORECASE)
 
 
-def varied(edits: tuple[TextEdit, ...], texts: dict[str, str], read: Read) -> dict[str, str] | None:
-    """Texts, those after edits or those before, with other numbers for the module's constants that edits put in or take out, and for those that an edit says in numbers; None where there are none."""
+def varied(edits: tuple[TextEdit, ...], texts: dict[str, str], read: Read, known: str = "") -> dict[str, str] | None:
+    """Texts, those after edits or those before, with other numbers for the module's constants that edits put in or take out, and for those that an edit says in numbers, but for what is ``known``; None where there are none."""
     found = {}
     for file in {edit.span.file for edit in edits}:
         touched = {name for text in _touched(file, edits, read) for name in _NAME.findall(text)}
-        constants = dict(_constants(file, texts[file], touched)) | dict(_said(file, texts[file], edits, read))
+        constants = dict(_constants(file, texts[file], touched)) | dict(_said(file, texts[file], edits, read, known))
         changes = [TextEdit(span, repr(number * _OTHER)) for span, number in constants.items()]
         if changes:
             found[file] = edited(texts[file], changes)
@@ -91,12 +91,12 @@ def _constants(file: str, text: str, names: set[str]) -> Iterator[tuple[Span, fl
                 yield _span(file, value, lines), value.value
 
 
-def _said(file: str, text: str, edits: tuple[TextEdit, ...], read: Read) -> Iterator[tuple[Span, float]]:
-    """The fractions of a text that edits put in as numbers, or as their quotients, and not by name."""
+def _said(file: str, text: str, edits: tuple[TextEdit, ...], read: Read, known: str) -> Iterator[tuple[Span, float]]:
+    """The fractions of a text that edits put in as numbers, or as their quotients, and not by name; what is ``known`` is said in numbers there, too."""
     lines, before = lines_of(text), set(lines_of(read(file) or ""))
     brought = {number for old, new in _pairs(file, edits, read) for number in _numbers(new) - _numbers(old)} - {0.0}
     pairs = permutations(brought if len(brought) > 1 else brought | {1.0}, 2)
-    ratios = {one / other for one, other in pairs} - _PLAIN
+    ratios = {one / other for one, other in pairs} - _PLAIN - _numbers(known)
     constants = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant))
     for node in constants:
         if isinstance(node.value, float) and node.value in ratios and lines[node.lineno - 1] in before:

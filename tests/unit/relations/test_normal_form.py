@@ -117,6 +117,23 @@ def test_offsets_inside_factors_lift_too(a: NormalForm) -> None:
     assert same(a, a.sum(products, [0]), total(a, by_hand))
 
 
+def test_any_number_of_sums_of_slices_are_sums(a: NormalForm) -> None:
+    x = a.leaf("x", (4, 3), "float")
+    weights = [a.leaf(f"w{number}", (4, 3), "float") for number in range(9)]
+    whole = total(a, [a.sum(a.multiply(x, weight), [0]) for weight in weights])
+
+    def one(at: int) -> NormalValue:
+        rows = [a.multiply(a.slice(x, 0, at, at + 1), a.slice(weight, 0, at, at + 1)) for weight in weights]
+        return a.reshape(total(a, rows), (3,))
+
+    added = one(0)
+    for at in (1, 2, 3):  # as a loop over micro-batches adds them
+        added = total(a, [added, one(at)])
+    assert same(a, whole, added)
+    assert len(added.pieces[0][1]) == len(weights)
+    assert not same(a, whole, total(a, [one(0), one(1), one(2), one(2)]))
+
+
 def test_one_head_a_rank_meets_the_specification(a: NormalForm) -> None:
     x, q, k = a.leaf("x", (5, 8), "float"), a.leaf("q", (4, 2, 8), "float"), a.leaf("k", (2, 2, 8), "float")
 

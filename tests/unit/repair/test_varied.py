@@ -47,6 +47,13 @@ def test_the_constants_that_an_edit_touches_are_others(change, first_lines):
     assert (found and found[PATH].splitlines()[:3]) == first_lines
 
 
+def test_what_the_specification_says_in_numbers_stays():
+    change = edit(6, "gradient", "gradient * 0.75")
+    texts = {PATH: edited(SOURCE, [change])}
+    assert varied((change,), texts, {PATH: SOURCE}.get) is not None
+    assert varied((change,), texts, {PATH: SOURCE}.get, "x * 0.75") is None
+
+
 @pytest.mark.parametrize(
     ("change", "brings"),
     [

@@ -50,11 +50,11 @@ def rows() -> Iterator[Row]:
         yield Row(f"40 verdicts of 20 files, -j {jobs}", lambda folder: whole_projects.small(folder, 20), ("-j", jobs))
     for ranks in (2, 8, 64):
         yield Row(f"one 8B-shaped layer, tp {ranks}", _stack(1, ranks), full=ranks > 8)
-    auto = ("--ranks", "auto")
-    for ranks in (8, 64):
-        yield Row(f"one 8B-shaped layer, tp {ranks}, --ranks auto", _stack(1, ranks), auto, full=ranks > 8)
+    yield Row("one 8B-shaped layer, tp 64, --ranks all", _stack(1, 64), ("--ranks", "all"), full=True)
     for ranks in (64, 512, 2048):
-        yield Row(f"an MLP, tp {ranks}, --ranks auto", _many(ranks), auto, full=ranks > 64)
+        yield Row(f"an MLP, tp {ranks}", _many(ranks), full=ranks > 64)
+    for dp, pp, tp in ((2, 2, 2), (16, 4, 2)):
+        yield Row(f"a training step, dp {dp} x pp {pp} x tp {tp}", _step(dp, pp, tp), full=dp > 2)
     for layers in (8, 32, 126):
         yield Row(f"{layers} 8B-shaped layers, tp 8", _stack(layers, 8), full=layers > 8)
     for model, layers, ranks in (("70B", 80, 8), ("405B", 126, 16)):
@@ -64,6 +64,10 @@ def rows() -> Iterator[Row]:
 
 def _stack(layers: int, ranks: int, model: str = "8B") -> Files:
     return lambda folder: whole_projects.stack(folder, layers, ranks, model)
+
+
+def _step(dp: int, pp: int, tp: int) -> Files:
+    return lambda folder: whole_projects.step(folder, dp, pp, tp, 2 * pp, 4)
 
 
 def _many(ranks: int) -> Files:

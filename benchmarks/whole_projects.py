@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import Final
@@ -86,6 +87,7 @@ def stack(mesh):
 '''
 
 
+_SIZES: Final = re.compile(r"^DP, PP, TP, LAYERS, MICRO = .*$", re.MULTILINE)
 _SHAPES: Final = {  # with as many heads of keys as there are ranks
     "8B": "heads=64, kv_heads=64",
     "70B": "dim=8192, heads=64, kv_heads=8, hidden=28672",
@@ -122,6 +124,14 @@ def many(folder: Path, ranks: int) -> list[str]:
     text = _MLP.format(width=16, hidden=4 * ranks).replace('mesh={"tp": 2}', f'mesh={{"tp": {ranks}}}')
     (folder / name).write_text(text)
     return [f"{name}::right"]
+
+
+def step(folder: Path, dp: int, pp: int, tp: int, layers: int, micro: int) -> list[str]:
+    """A file with a training step of so many layers and micro-batches on so many ranks; its name."""
+    text = (HERE / "training_step.py").read_text(encoding="utf-8")
+    name = f"step_{dp}_{pp}_{tp}.py"
+    (folder / name).write_text(_SIZES.sub(f"DP, PP, TP, LAYERS, MICRO = {dp}, {pp}, {tp}, {layers}, {micro}", text))
+    return [name]
 
 
 def examples(folder: Path) -> list[str]:

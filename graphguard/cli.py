@@ -137,7 +137,7 @@ def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     check.add_argument(
         "--ranks",
         choices=("auto", "all"),
-        help=f"record every rank, or (auto) only those of more than {RANKS} that tell what the others run (default: as configured, else all); auto was tried on few random programs yet",
+        help=f"record every rank, or (auto) only those of more than {RANKS} that tell what the others run (default: as configured, else auto)",
     )
     check.add_argument("--timings", action="store_true", help="say where the time of the whole command went")
     check.add_argument("--watch", action="store_true", help="run again when a file changes")

@@ -47,7 +47,7 @@ class Configuration:
     memory: int | None = None
     levels: dict[str, str] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
-    ranks: int | None = None
+    ranks: int | None = RANKS
 
 
 def load_configuration(start: Path) -> Configuration:

@@ -64,16 +64,18 @@ def recorded(count):
 
 
 @pytest.mark.slow
-def test_reports_say_how_many_were_recorded(project, capsys):
-    verdicts, told = checked(capsys, "--ranks", "auto")
+@pytest.mark.parametrize("asked", [(), ("--ranks", "auto")])
+def test_reports_say_how_many_were_recorded(project, capsys, asked):
+    verdicts, told = checked(capsys, *asked)
     assert verdicts == VERDICTS
     assert told["right"] == [recorded(5)]
     assert told["wrong"] in ([recorded(count)] for count in range(5, 10))  # and the odd one is among them
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("asked", [(), ("--ranks", "all")])
-def test_all_are_recorded_unless_less_is_asked(project, capsys, asked):
+@pytest.mark.parametrize("asked", [("--ranks", "all"), ()])
+def test_all_are_recorded_where_that_is_asked(project, capsys, asked):
+    project("" if asked else 'ranks = "all"')
     assert checked(capsys, *asked) == (VERDICTS, {"right": [], "wrong": []})
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from graphguard.ir import Capture, Graph, Node, Span, Var
-from graphguard.ops import REDUCTIONS, operators
+from graphguard.ops import REDUCTIONS
 from graphguard.refine.finding import Finding, Related
 from graphguard.refine.found.naming import operator
 from graphguard.repair.backward.anew import applied_for
@@ -61,6 +61,7 @@ from graphguard.repair.operators.siblings_source import (
     sibling_name,
     sibling_place,
 )
+from graphguard.repair.scales.accumulation import are_added_up
 from graphguard.repair.scales.rescaled import factor_and_sibling
 from graphguard.repair.shards.attention import SDPA, masking_text
 from graphguard.repair.text.frames import Sources
@@ -73,7 +74,6 @@ from graphguard.repair.writing.fill_source import filled_at
 from graphguard.repair.writing.meeting import meeting_place
 from graphguard.repair.writing.words import Named, axis_of_group, factor_text, operation
 
-_ADDING = operators(lambda op: op.sums or op.symbol in ("+", "-"))
 FORWARD = "the forward call whose gradient this is"
 ASKED = "the gradient is asked for here"
 
@@ -179,7 +179,7 @@ def _headline(capture: Capture, guess: Hypothesis, name: str, span: Span | None,
     passes = 1 + len(guess.others)
     looped = guess.site.node.phase == "forward" and guess.site.node.op not in SCALING
     averaged = isinstance(guess.edit, Scale) and looped and passes > 1 and guess.edit.factor == Fraction(1, passes)
-    if averaged and _are_added_up(capture, guess):
+    if averaged and are_added_up(capture, guess.edits, min(guess.site.position)):
         text = f"'{name}' is added up over {passes} passes of the loop where their mean is needed: it is {factor_text(Fraction(passes), capture, count=count)} times what the specification computes"
     if isinstance(guess.edit, OtherCalls):
         text = _filled_in(capture, guess, guess.edit, text, name, span, sources)
@@ -187,20 +187,6 @@ def _headline(capture: Capture, guess: Hypothesis, name: str, span: Span | None,
         text = text.replace(f"'{name}' is ", f"'{call}' computes ", 1)
     own = guess.own_pass and text.startswith(f"'{name}' ")
     return f"the gradient of {text}" if own else asked_for(name, text)
-
-
-def _are_added_up(capture: Capture, guess: Hypothesis) -> bool:
-    """Whether something adds what one pass of a loop makes to what another makes."""
-    rank = min(guess.site.position)
-    graph = capture.ranks[rank]
-    of_passes = [{edit.tensors[rank]} for edit in guess.edits if isinstance(edit, Scale) and rank in edit.tensors]
-    for node in graph.nodes:
-        read = [made for made in of_passes if not made.isdisjoint(node.operands())]
-        if len(read) > 1 and node.op in _ADDING:
-            return True
-        for made in read:
-            made.update(node.outs)
-    return False
 
 
 def _filled_in(

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from graphguard.ir import Capture, Span
-from graphguard.ops import aten
-from graphguard.repair.graph.edits import InsertReduction
+from graphguard.ops import aten, operators
+from graphguard.repair.graph.edits import Edit, InsertReduction, Scale
 from graphguard.repair.graph.neighbours import Neighbours
 from graphguard.repair.graph.slices import Site
 from graphguard.repair.text.program import Program, assigned_name
 from graphguard.repair.writing.source import Draft, Reduce, groups_for, line_after
 
 _ADDING = frozenset({aten.add.Tensor})
+_SUMMING = operators(lambda op: op.sums or op.symbol in ("+", "-"))
 
 
 def only_added_to(site: Site, around: Neighbours) -> bool:
@@ -25,6 +26,18 @@ def only_added_to(site: Site, around: Neighbours) -> bool:
         each.node.op in _ADDING and each.node.stack == site.node.stack and min(each.position) == min(site.position)
         for each in readers
     )
+
+
+def are_added_up(capture: Capture, edits: Iterable[Edit], rank: int) -> bool:
+    """Whether something adds what one pass of a loop makes to what another makes, each known by the edit that would scale it."""
+    passes = [{edit.tensors[rank]} for edit in edits if isinstance(edit, Scale) and rank in edit.tensors]
+    for node in capture.ranks[rank].nodes:
+        read = [made for made in passes if not made.isdisjoint(node.operands())]
+        if len(read) > 1 and node.op in _SUMMING:
+            return True
+        for made in read:
+            made.update(node.outs)
+    return False
 
 
 def reduced_behind_loop(program: Program, span: Span, edit: InsertReduction, capture: Capture) -> Iterator[Draft]:

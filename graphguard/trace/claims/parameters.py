@@ -140,18 +140,18 @@ def named_alike(spec: Iterable[State], impl: Iterable[State]) -> list[State]:
 
 
 def _without_prefix(states: list[State], whole: Mapping[str, State]) -> list[State]:
-    """The same with one more, or one less, outermost module around all of them, where that gives every one a counterpart: a stage that is an attribute of what runs it."""
+    """The same without the modules that stand around all of them, or in those that stand around all of the specification's, where that gives every one a counterpart: a stage is an attribute of what runs it."""
     if all(_known(state, whole) for state in states):
         return states
     names = [plain_name(state.name) for state in states]
-    for own in _prefixes(names):
-        for theirs in _prefixes(whole):
-            wanted = [theirs + name.removeprefix(own) for name in names]
-            if all(name in whole for name in wanted):
-                return [
-                    replace(state, name=name, aliases=(state.name, *state.aliases))
-                    for state, name in zip(states, wanted, strict=True)
-                ]
+    shorter = ([name.removeprefix(own) for name in names] for own in _prefixes(names))
+    longer = ([theirs + name for name in names] for theirs in _prefixes(whole))
+    for wanted in (*shorter, *longer):
+        if all(name in whole for name in wanted):
+            return [
+                replace(state, name=name, aliases=(state.name, *state.aliases))
+                for state, name in zip(states, wanted, strict=True)
+            ]
     return states
 
 

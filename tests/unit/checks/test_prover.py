@@ -1,5 +1,6 @@
 """The prover as a process: what it answers while it works, and what it gives up."""
 
+import itertools
 import subprocess
 import sys
 import threading
@@ -12,9 +13,10 @@ import pytest
 from graphguard.checks.proving import prover as module
 from graphguard.checks.proving.prover import Prover
 from graphguard.checks.running.worker_client import ProverClient, WorkerError
-from graphguard.ir import Capture, CheckRef, Span, capture_to_json
+from graphguard.ir import Capture, CheckRef, Leaf, Promise, Span, Var, capture_to_json
 from graphguard.relations.interruption import INTERRUPTION, InterruptedProofError
 from graphguard.trace.process import wire
+from tests.graph_text import graph_from_text
 
 EMPTY = capture_to_json(Capture(CheckRef("c.py::a", "a", Span("c.py", 1)), {"tp": 2}, (), None, (), (), ()))
 
@@ -23,6 +25,25 @@ EMPTY = capture_to_json(Capture(CheckRef("c.py::a", "a", Span("c.py", 1)), {"tp"
 def uninterrupted() -> Iterator[None]:
     yield
     INTERRUPTION.wanted = False
+
+
+ROWS = """input %0: float64[5, 2] = "x"
+%1: float64[{rows}, 2] = aten.slice.Tensor(%0, 0, {first}, {last}) prelude
+%2: float64[{rows}, 2] = aten.neg.default(%1) forward
+output "out" = %2"""
+
+
+@pytest.mark.parametrize(("cuts", "uneven"), [((0, 2, 4), False), ((0, 3, 5), True)])
+def test_parts_of_several_sizes_are_seen(cuts: tuple[int, int, int], uneven: bool) -> None:
+    texts = [ROWS.format(rows=last - first, first=first, last=last) for first, last in itertools.pairwise(cuts)]
+    spec = graph_from_text(
+        'input %0: float64[5, 2] = "x"\n%1: float64[5, 2] = aten.neg.default(%0) forward\noutput "out" = %1'
+    )
+    leaves = (Leaf("x", "input", spec.types[Var(0)]),)
+    check = CheckRef("c.py::a", "a", Span("c.py", 1))
+    capture = Capture(check, {"tp": 2}, leaves, spec, tuple(map(graph_from_text, texts)), (Promise("out", {}),))
+    prover = Prover()
+    assert prover.uneven(prover.prove(capture_to_json(capture))["proof"]) == uneven
 
 
 class Pipe:
@@ -165,6 +186,7 @@ KEEPING = """
 import gc, io
 from graphguard.checks.proving.prover import Service
 from graphguard.trace.process import wire
+from tests.graph_text import graph_from_text
 
 MANY = 300_000
 

@@ -124,6 +124,7 @@ class Scene:
     named: set[str] = field(default_factory=set)
     computing: frozenset[tuple[str, int]] = frozenset()
     deciding: frozenset[str] = frozenset()
+    _alike: defaultdict[tuple[object, ...], list[Scope]] = field(default_factory=lambda: defaultdict(list))
 
     @classmethod
     def of(cls, programs: Sequence[Program], places: Iterable[Span], capture: Capture) -> Scene:
@@ -153,15 +154,12 @@ class Scene:
 
     def siblings(self, scope: Scope) -> list[Scope]:
         """The functions beside one that do the same with other constants."""
-        mine = _but_for_constants(scope.function)
-        return [
-            each
-            for each in self.scopes
-            if each.program is scope.program
-            and each.klass is scope.klass
-            and each.function.name != scope.function.name
-            and _but_for_constants(each.function) == mine
-        ]
+        if not self._alike:
+            for each in self.scopes:
+                self._alike[each.program.file, each.klass, _but_for_constants(each.function)].append(each)
+        beside = self._alike[scope.program.file, scope.klass, _but_for_constants(scope.function)]
+        mine = [ast.dump(statement) for statement in scope.function.body]
+        return [each for each in beside if [ast.dump(statement) for statement in each.function.body] != mine]
 
 
 Kind = Callable[[Scope, Scene], Iterator[Mistake]]

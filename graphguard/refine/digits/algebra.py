@@ -5,17 +5,21 @@ All operations are those of :class:`NormalForm` on tensors with more dims; what 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
 from graphguard.refine.digits.stacks import Stack, Stacking
 from graphguard.relations.algebra import Kind, Scalar, Unsupported
 from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.terms.denotation import is_known, known_part
 from graphguard.relations.terms.values import NormalValue
 
+#: So many places of digits are looked at one by one.
+_MOST_PLACES: Final = 64
 _LETTERS = "zyxwvutsrqponmlkjihgfedcba"
 
 
@@ -149,7 +153,7 @@ class Stacked(Stacking):
         return "".join(free)
 
     def maximum(self, a: Stack, b: Stack) -> Stack:
-        return self.of(self.normal.maximum(a.value, b.value))
+        return self._at_places((a, b), self.normal.maximum)
 
     def max_over(self, v: Stack, dims: Sequence[int]) -> Stack:
         return self.of(self.normal.max_over(v.value, [dim + self._count for dim in dims]))
@@ -163,10 +167,10 @@ class Stacked(Stacking):
     # -- integers
 
     def floor_divide(self, v: Stack, divisor: int) -> Stack:
-        return self.of(self.normal.floor_divide(v.value, divisor))
+        return self._at_places((v,), lambda value: self.normal.floor_divide(value, divisor))
 
     def remainder(self, v: Stack, divisor: int) -> Stack:
-        return self.of(self.normal.remainder(v.value, divisor))
+        return self._at_places((v,), lambda value: self.normal.remainder(value, divisor))
 
     def one_hot(self, index: Stack, extent: int, checked: bool | Literal["known"] = False) -> Stack:
         return self.of(self.normal.one_hot(index.value, extent, checked))
@@ -183,7 +187,7 @@ class Stacked(Stacking):
     # -- truth
 
     def compare(self, relation: Literal["lt", "le", "eq"], a: Stack, b: Stack) -> Stack:
-        return self.of(self.normal.compare(relation, a.value, b.value))
+        return self._at_places((a, b), lambda v, w: self.normal.compare(relation, v, w))
 
     def distinct(self, v: Stack, dim: int) -> bool:
         return self.normal.distinct(v.value, dim + self._count)
@@ -225,6 +229,40 @@ class Stacked(Stacking):
 
     def where(self, condition: Stack, a: Stack, b: Stack) -> Stack:
         return self.of(self.normal.where(condition.value, a.value, b.value))
+
+    # -- at every place alone
+
+    def _at_places(self, values: Sequence[Stack], act: Callable[..., NormalValue]) -> Stack:
+        """A function of whole numbers and truths that tells them apart by where they lie.
+
+        Where numbers that are known at each place of a digit, as bounds of a rank's rows are, stand beside unknown ones, it is taken at each place alone: only a known bound divides unknown numbers.
+        """
+        digits = self._bounded(values)
+        if math.prod(self.sizes[digit] for digit in digits) > _MOST_PLACES:
+            digits = []
+        return self.of(self._divided(digits, act, [v.value for v in values]))
+
+    def _bounded(self, values: Sequence[Stack]) -> list[int]:
+        """The digits along which known numbers differ that stand beside unknown ones."""
+        if any(v.kind == "float" for v in values) or all(is_known(v.value) for v in values):
+            return []
+        known = [known_part(v.value) for v in values]
+        return [digit for digit in range(self._count) if not all(self.normal.repeats(part, digit) for part in known)]
+
+    def _divided(
+        self, digits: Sequence[int], act: Callable[..., NormalValue], values: Sequence[NormalValue]
+    ) -> NormalValue:
+        if not digits:
+            return act(*values)
+        digit, *others = digits
+        places = range(self.sizes[digit])
+        return self.normal.concat(
+            [
+                self._divided(others, act, [self.normal.slice(value, digit, at, at + 1) for value in values])
+                for at in places
+            ],
+            digit,
+        )
 
     # -- what stays closed
 

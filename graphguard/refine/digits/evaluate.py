@@ -27,17 +27,20 @@ from graphguard.rules import evaluate_node
 
 #: Calls of our own that are neither collectives nor functions of their operands alone.
 _SPECIAL: Final = frozenset(("gg.assume", "gg.rounded"))
-#: Where a call takes a number that may be a tensor without dims as well, and what it is then called.
+#: Which arguments of a call are numbers that may be tensors without dims as well, and what it is then called.
 _SCALARS: Final = {
-    aten.add.Tensor: (1, aten.add.Tensor),
-    aten.sub.Tensor: (1, aten.sub.Tensor),
-    aten.mul.Tensor: (1, aten.mul.Tensor),
-    aten.eq.Scalar: (1, aten.eq.Tensor),
-    aten.ne.Scalar: (1, aten.ne.Tensor),
-    aten.ge.Scalar: (1, aten.ge.Tensor),
-    aten.gt.Scalar: (1, aten.gt.Tensor),
-    aten.le.Scalar: (1, aten.le.Tensor),
-    aten.lt.Scalar: (1, aten.lt.Tensor),
+    aten.add.Tensor: (frozenset((1,)), aten.add.Tensor),
+    aten.sub.Tensor: (frozenset((1,)), aten.sub.Tensor),
+    aten.mul.Tensor: (frozenset((1,)), aten.mul.Tensor),
+    aten.eq.Scalar: (frozenset((1,)), aten.eq.Tensor),
+    aten.ne.Scalar: (frozenset((1,)), aten.ne.Tensor),
+    aten.ge.Scalar: (frozenset((1,)), aten.ge.Tensor),
+    aten.gt.Scalar: (frozenset((1,)), aten.gt.Tensor),
+    aten.le.Scalar: (frozenset((1,)), aten.le.Tensor),
+    aten.lt.Scalar: (frozenset((1,)), aten.lt.Tensor),
+    aten.clamp.default: (frozenset((1, 2)), aten.clamp.Tensor),
+    aten.clamp_min.default: (frozenset((1,)), aten.clamp_min.Tensor),
+    aten.clamp_max.default: (frozenset((1,)), aten.clamp_max.Tensor),
 }
 _SPLITS: Final = frozenset((aten.split.Tensor, aten.chunk.default, aten.split_with_sizes.default))
 
@@ -164,8 +167,8 @@ class Run(Held):
         follow = FOLLOWED.get(node.op)
         if follow is not None:
             return (follow(self, node, each, differing),)
-        if node.op in _SCALARS and differing == [_SCALARS[node.op][0]]:
-            return self._scalar(node, each)
+        if node.op in _SCALARS and _SCALARS[node.op][0].issuperset(differing):
+            return self._scalars(node, each, differing)
         raise Unsupported("arguments that differ between ranks")
 
     def _one_result(self, node: Node, each: Sequence[Node]) -> tuple[Node, dict[Var, Stack]]:
@@ -190,23 +193,22 @@ class Run(Held):
             found[var] = kinds.pop()
         return found
 
-    def _scalar(self, node: Node, each: Sequence[Node]) -> Sequence[Stack]:
-        """A call with a whole number that differs: the number as a tensor without dims."""
-        at, op = _SCALARS[node.op]
-        numbers = numbers_of(self, each, at)
+    def _scalars(self, node: Node, each: Sequence[Node], differing: Sequence[int]) -> Sequence[Stack]:
+        """A call with whole numbers that differ: each as a tensor without dims."""
         read = node.args[0]
         if not isinstance(read, Var):
             raise Unsupported("a number in the place of a tensor")
         kind = self.program.graph.types[read].dtype
         if self.program.graph.types[node.outs[0]].dtype not in (kind, "bool") or kind == "bool":
             raise Unsupported("a number that changes the type of what it is added to")
-        fresh = Var(-1)
-        value = coordinate(self.algebra, numbers)
-        if self.get(read).kind == "float":
-            value = self.algebra.number(value, "float")
-        args = (*node.args[:at], fresh, *node.args[at + 1 :])
-        values = {var: self.get(var) for var in node.reads} | {fresh: value}
-        return self._evaluated(replace(node, op=op, args=args), values, {fresh: TensorType((), kind)})
+        args, values = list(node.args), {var: self.get(var) for var in node.reads}
+        fresh = {at: Var(-at) for at in differing}
+        for at, var in fresh.items():
+            value = coordinate(self.algebra, numbers_of(self, each, at))
+            values[var] = self.algebra.number(value, "float") if self.get(read).kind == "float" else value
+            args[at] = var
+        call = replace(node, op=_SCALARS[node.op][1], args=tuple(args))
+        return self._evaluated(call, values, dict.fromkeys(fresh.values(), TensorType((), kind)))
 
 
 def _check_followed(node: Node) -> None:

@@ -331,6 +331,12 @@ def is_known(value: NormalValue) -> bool:
     return all(_closed_form(ref[0], set()) for _, terms in value.pieces for _, ref in terms)
 
 
+def known_part(value: NormalValue) -> NormalValue:
+    """The terms of a value that depend on no unknown."""
+    pieces = [(box, tuple(term for term in terms if _closed_form(term[1][0], set()))) for box, terms in value.pieces]
+    return NormalValue(value.shape, value.kind, pieces, value.grid)
+
+
 def known_elements(value: NormalValue) -> Array | None:
     """The elements of a value that depends on no unknown; None where a whole number is none, such as one divided by zero."""
     try:

@@ -365,9 +365,12 @@ def complex_rotations(mesh: Any) -> Any:
     return gg.Refinement(rotated, rotated, inputs, in_relations=({"tp": Shard(1)}, {}), out_relations={"tp": Shard(1)})
 
 
-@gg.check(mesh={"dp": 4, "tp": 2})
+WORDS = 12
+
+
+@gg.check(mesh={"dp": 2, "tp": 3})
 def vocabulary(mesh: Any) -> Any:
-    """Rows of a table by number, each rank of one axis having some of them: where these begin moves with the rank, so that this axis is no digit."""
+    """Rows of a table by number, each rank of one axis having some of them: where these begin moves with the rank."""
 
     def impl(table: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
         first = mesh.get_local_rank("tp") * table.shape[0]
@@ -380,9 +383,55 @@ def vocabulary(mesh: Any) -> Any:
     def spec(table: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
         return F.embedding(ids, table)
 
-    inputs = (gg.tensor(6, WIDTH), gg.tensor(TOKENS, dtype=torch.int64, low=0, high=6))
+    inputs = (gg.tensor(WORDS, WIDTH), gg.tensor(TOKENS, dtype=torch.int64, low=0, high=WORDS))
     rows = {"dp": Shard(0)}
     return gg.Refinement(spec, impl, inputs, in_relations=({"tp": Shard(0)}, rows), out_relations=rows)
+
+
+@gg.check(mesh={"tp": 4})
+def words(mesh: Any) -> Any:
+    """The loss of logits of which every rank has some columns, and its gradient; the target's place is bounded to the rank's columns."""
+
+    def spec(head: torch.Tensor, x: torch.Tensor, target: torch.Tensor) -> Any:
+        head = head.detach().requires_grad_()
+        loss = F.cross_entropy(x @ head, target)
+        return {"loss": loss.detach(), "grad": torch.autograd.grad(loss, head)[0]}
+
+    def impl(head: torch.Tensor, x: torch.Tensor, target: torch.Tensor) -> Any:
+        group, head = mesh.get_group("tp"), head.detach().requires_grad_()
+        logits = x @ head
+        low, high = ((mesh.get_local_rank("tp") + at) * logits.shape[1] - at for at in (0, 1))
+        largest = logits.detach().amax(1)
+        dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=group)
+        total = Reduce.apply((logits - largest[:, None]).exp().sum(1), group)
+        inside = (target >= low) & (target <= high)
+        hit = logits.gather(1, (target.clamp(low, high) - low)[:, None])[:, 0] * inside
+        loss = (largest + total.log() - Reduce.apply(hit, group)).mean()
+        return {"loss": loss.detach(), "grad": torch.autograd.grad(loss, head)[0]}
+
+    inputs = (
+        gg.tensor(WIDTH, WORDS),
+        gg.tensor(TOKENS, WIDTH),
+        gg.tensor(TOKENS, dtype=torch.int64, low=0, high=WORDS),
+    )
+    part = {"tp": Shard(1)}
+    return gg.Refinement(spec, impl, inputs, in_relations=(part, {}, {}), out_relations={"loss": {}, "grad": part})
+
+
+@gg.check(mesh={"dp": 4, "tp": 2})
+def rolled(mesh: Any) -> Any:
+    """Columns that each rank of one axis rolls by a number of its own, and back, which is not followed: this axis is no digit."""
+
+    def impl(up: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        by = 2 * mesh.get_local_rank("tp") + 1
+        return (x @ up).roll(by, 1).relu().roll(-by, 1)
+
+    def spec(up: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return (x @ up).relu()
+
+    inputs = (gg.tensor(WIDTH, HIDDEN), gg.tensor(TOKENS, WIDTH))
+    rows, columns = {"dp": Shard(0)}, {"tp": Shard(1)}
+    return gg.Refinement(spec, impl, inputs, in_relations=(columns, rows), out_relations={**rows, **columns})
 
 
 def in_bfloat16(up: torch.Tensor, down: torch.Tensor, x: torch.Tensor) -> torch.Tensor:

@@ -43,7 +43,9 @@ MESHES: Final = {
     "pipeline": {"pp": 2, "dp": 2, "tp": 2},
     "nested": {"dp": 2, "tp": 2},
     "complex_rotations": {"tp": 4},
-    "vocabulary": {"dp": 4, "tp": 2},
+    "vocabulary": {"dp": 2, "tp": 3},
+    "words": {"tp": 4},
+    "rolled": {"dp": 4, "tp": 2},
     "mixed_precision": {"tp": 4},
 }
 NARROWED: Final = {"narrowed": {"tp": 4}}
@@ -58,15 +60,26 @@ def worker() -> Iterator[WorkerClient]:
     client.close()
 
 
-@pytest.fixture(scope="module")
-def captures(worker: WorkerClient) -> dict[str, Capture]:
-    found = {}
-    for name, mesh in (MESHES | NARROWED).items():
+class Captures(dict[str, Capture]):
+    """The captures of the programs, each made when a test asks for it."""
+
+    def __init__(self, worker: WorkerClient) -> None:
+        self._worker = worker
+
+    def __missing__(self, name: str) -> Capture:
+        mesh = (MESHES | NARROWED)[name]
         params = {"file": str(HERE / "digit_checks.py"), "name": name, "mesh": mesh, "root": str(HERE)}
-        answer = worker.call("capture", {**params, "overlay": {}, "cache": False, "timeout": 300.0, "ranks": None})
-        found[name] = capture_from_json(answer["capture"])
-        assert found[name].troubles == ()
-    return found
+        answer = self._worker.call(
+            "capture", {**params, "overlay": {}, "cache": False, "timeout": 300.0, "ranks": None}
+        )
+        found = self[name] = capture_from_json(answer["capture"])
+        assert found.troubles == ()
+        return found
+
+
+@pytest.fixture(scope="module")
+def captures(worker: WorkerClient) -> Captures:
+    return Captures(worker)
 
 
 def at_once(capture: Capture) -> Outcome | str:
@@ -209,13 +222,22 @@ def test_axes_with_programs_of_their_own_stay(captures: dict[str, Capture]) -> N
 
 
 def test_an_axis_that_cannot_be_followed_is_no_digit(captures: dict[str, Capture]) -> None:
-    capture = captures["vocabulary"]
+    capture = captures["rolled"]
     traits, fuel = parse_traits(capture.traits), Fuel("a proof by digits", 1e7)
     every, of_the_batch, _ = quotients(capture)
     assert (every.digits, of_the_batch.digits) == ((0, 1), (0,))
     with pytest.raises(Unsupported):
         by_programs(capture, every, traits, fuel, 0.0)
     assert by_programs(capture, of_the_batch, traits, fuel, 0.0).proved
+
+
+@pytest.mark.parametrize("name", ["vocabulary", "words"])
+def test_bounds_that_move_with_the_rank_are_followed(captures: dict[str, Capture], name: str) -> None:
+    capture = captures[name]
+    every = next(quotients(capture))
+    assert [program.ranks for program in every.programs] == [tuple(range(len(capture.ranks)))]
+    traits, fuel = parse_traits(capture.traits), Fuel("a proof by digits", 1e7)
+    assert by_programs(capture, every, traits, fuel, 0.0).proved
 
 
 @pytest.mark.parametrize(

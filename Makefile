@@ -13,6 +13,8 @@ BIN := $(VENV)/bin
 # What builds the documentation: no torch, nothing of ours.
 DOCS := .venv-docs
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Every process would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo test test-all lint unit rest client-test e2e soak diagnosis trust bench docs generated frameworks scripts matrix package clean
 

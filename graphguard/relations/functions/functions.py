@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from fractions import Fraction
 from typing import Final
 
 from graphguard.relations.algebra import Kind
 from graphguard.relations.facts.signs import never_negative
+from graphguard.relations.facts.wholes import are_whole
 from graphguard.relations.functions.diagonals import by_cases
 from graphguard.relations.rewrite.engine import first
 from graphguard.relations.rewrite.rule import rule
 from graphguard.relations.sums.linear import close, constant, normalise
 from graphguard.relations.terms.building import build
 from graphguard.relations.terms.infinity import is_infinite
-from graphguard.relations.terms.kernels import Kernel, Number, Ref, Terms, Universe
+from graphguard.relations.terms.kernels import Number, Ref, Terms, Universe
 from graphguard.relations.terms.parts import Part
 from graphguard.relations.terms.windows import refine
 
@@ -39,23 +39,6 @@ def elementwise(universe: Universe, name: str, attributes: tuple[Hashable, ...],
     """A reference to the function of ``factor`` times what the reference looks at."""
     kernel = universe.function(name, attributes, factor, ref[0], ref[3])
     return (kernel, ref[1], ref[2], ())
-
-
-def _is_whole(terms: Terms) -> bool:
-    """Whether every element is seen to be an integer."""
-    return all(Fraction(coefficient).denominator == 1 and _whole_kernel(ref[0]) for coefficient, ref in terms)
-
-
-def _whole_kernel(kernel: Kernel) -> bool:
-    if kernel.kind in ("one", "iota", "onehot") or kernel.truth or kernel.type != "float":
-        return True
-    return kernel.kind == "product" and all(
-        isinstance(factor[1], int | Fraction)
-        and factor[1] > 0
-        and Fraction(factor[1]).denominator == 1
-        and _whole_kernel(factor[0])
-        for factor in kernel.factors
-    )
 
 
 def applied(
@@ -101,7 +84,7 @@ def _of_terms(
 
 def _known(universe: Universe, name: str, terms: Terms, extents: tuple[int, ...]) -> Terms | None:
     """A function of one sum where it is something else than a function."""
-    if name in _TO_WHOLE and _is_whole(terms):
+    if name in _TO_WHOLE and are_whole(universe, terms):
         return terms
     if name == "cast" and terms and all(is_infinite(ref) for _, ref in terms):
         return terms  # masks of minus infinity and 0 are the same numbers in every float type

@@ -10,6 +10,7 @@ from graphguard.relations.algebra import Unsupported
 from graphguard.relations.facts import intervals
 from graphguard.relations.facts.signs import positive_within
 from graphguard.relations.facts.thresholds import Step, threshold
+from graphguard.relations.facts.wholes import is_whole_number
 from graphguard.relations.functions.functions import applied, elementwise, known_number, truth
 from graphguard.relations.rewrite.rule import rule
 from graphguard.relations.sums.counts import ENDLESS, supported
@@ -427,12 +428,30 @@ def closed_quotient(universe: Universe, terms: Terms, divisor: int, extents: tup
 @rule(
     "quotients of integers",
     "counts and numbers",
-    "floor and remainder of an index by its digits, or of a bounded integer by its multiples",
+    "floor and remainder of an index by its digits, of multiples of the divisor, or of a bounded integer by its multiples",
     "`torch.arange(24).view(4, 6) // 6` = `torch.arange(4)[:, None].expand(4, 6)`",
     "division",
 )
 def divided(universe: Universe, terms: Terms, divisor: int, extents: tuple[int, ...]) -> tuple[Terms, Terms] | None:
     """Floor and remainder of integer terms, where the radix or a known range gives them; None where not."""
+    multiples, left = _multiples(universe, terms, divisor)
+    found = _by_cases(universe, left, divisor, extents) if left else ((), ())
+    if found is None and not multiples:
+        return None
+    floor, rest = found or with_rest(
+        universe, left, closed_quotient(universe, left, divisor, extents), divisor, extents
+    )
+    return normalise(universe, [*multiples, *floor], extents), rest
+
+
+def with_rest(
+    universe: Universe, terms: Terms, floor: Terms, divisor: int, extents: tuple[int, ...]
+) -> tuple[Terms, Terms]:
+    """A quotient, and what it leaves."""
+    return floor, normalise(universe, [*terms, *((-divisor * c, ref) for c, ref in floor)], extents)
+
+
+def _by_cases(universe: Universe, terms: Terms, divisor: int, extents: tuple[int, ...]) -> tuple[Terms, Terms] | None:
     quotient: list[Term] = []
     rest: list[Term] = []
     for guard, value in cases(universe, terms, extents):
@@ -447,6 +466,18 @@ def divided(universe: Universe, terms: Terms, divisor: int, extents: tuple[int, 
         quotient += times(universe, guard, parts[0], extents)
         rest += times(universe, guard, parts[1], extents)
     return normalise(universe, quotient, extents), normalise(universe, rest, extents)
+
+
+def _multiples(universe: Universe, terms: Terms, divisor: int) -> tuple[Terms, Terms]:
+    """The quotients of the terms that are multiples of a divisor, and the other terms; positions and constants are told apart by their digits."""
+    whole = {
+        (coefficient, ref): Fraction(coefficient, divisor)
+        for coefficient, ref in terms
+        if ref[0].kind not in ("iota", "one")
+        and Fraction(coefficient, divisor).denominator == 1
+        and is_whole_number(universe, ref[0])
+    }
+    return tuple((each, ref) for (_, ref), each in whole.items()), tuple(term for term in terms if term not in whole)
 
 
 def _divided_range(
@@ -468,8 +499,7 @@ def _divided_range(
     for multiple in range((first + 1) * divisor, last * divisor + 1, divisor):  # [sign * base + low >= multiple]
         bounds = (multiple - low, _HALF) if sign > 0 else (-_HALF, low - multiple + 1)
         steps += between(universe, base, *bounds, extents)
-    quotient = normalise(universe, steps, extents)
-    return quotient, normalise(universe, [*value, *((-divisor * c, ref) for c, ref in quotient)], extents)
+    return with_rest(universe, value, normalise(universe, steps, extents), divisor, extents)
 
 
 def _divided_index(

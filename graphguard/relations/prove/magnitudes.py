@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable
 from typing import Any, Final
 
+from graphguard.relations.facts.wholes import are_whole
 from graphguard.relations.functions.integers import span
 from graphguard.relations.sums.linear import is_mask
 from graphguard.relations.terms.kernels import Factor, Kernel, Number, Ref, Terms, Universe, Window
@@ -37,33 +38,7 @@ def is_whole(universe: Universe, value: NormalValue) -> bool:
     """Whether all elements are seen to be whole numbers; a count is one as a float, too."""
     if value.kind != "float":
         return True
-    return all(
-        coefficient.denominator == 1 and _whole(universe, ref[0])
-        for _, terms in value.pieces
-        for coefficient, ref in terms
-    )
-
-
-def _whole(universe: Universe, kernel: Kernel) -> bool:
-    key = ("whole", kernel.id)
-    known: Any = universe.memo.get(key)
-    if known is None:
-        known = universe.memo[key] = _is_whole(universe, kernel)  # type: ignore[assignment]
-    return bool(known)
-
-
-def _is_whole(universe: Universe, kernel: Kernel) -> bool:
-    if kernel.infinite:
-        return False
-    if kernel.truth or kernel.type != "float" or kernel.kind in ("one", "onehot", "iota"):
-        return True
-    if kernel.kind == "product":
-        powers = all(power.denominator == 1 and power > 0 for _, power, *_ in kernel.factors)
-    elif kernel.kind in ("sum", "maximum", "max"):
-        powers = all(number.denominator == 1 for _, number, *_ in kernel.factors)
-    else:
-        return False
-    return powers and all(_whole(universe, factor[0]) for factor in kernel.factors)
+    return all(are_whole(universe, terms) for _, terms in value.pieces)
 
 
 def _of_terms(universe: Universe, terms: Terms, digits: int) -> float | None:

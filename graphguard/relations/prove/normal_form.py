@@ -26,6 +26,7 @@ from graphguard.relations.functions.integers import (
     larger_integer,
     may_count_back,
     one_hot,
+    with_rest,
 )
 from graphguard.relations.functions.literals import literal, written_down
 from graphguard.relations.functions.piecewise import act_on, equal, pointwise, scaled_value, settled_value
@@ -312,8 +313,7 @@ class NormalForm:
         if exactly is not None:
             return exactly
         floor = closed_quotient(self.universe, terms, divisor, sizes)
-        rest = normalise(self.universe, [*terms, *((-divisor * c, ref) for c, ref in floor)], sizes)
-        return floor, rest
+        return with_rest(self.universe, terms, floor, divisor, sizes)
 
     def one_hot(self, index: NormalValue, extent: int, checked: bool | Literal["known"] = False) -> NormalValue:
         """1 where the last coordinate equals the index."""

@@ -8,9 +8,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from benchmarks.trust.fuzz import closed
 from graphguard.relations.functions.piecewise import equal
 from graphguard.relations.prove.magnitudes import is_whole
 from graphguard.relations.prove.normal_form import NormalForm
+from graphguard.relations.terms.denotation import Denotation
 from graphguard.relations.terms.values import NormalValue
 
 
@@ -72,3 +74,31 @@ def test_whole_numbers_as_floats(algebra: NormalForm, name: str) -> None:
 @pytest.mark.parametrize("name", FRACTIONS)
 def test_numbers_with_fractions_are_none(algebra: NormalForm, name: str) -> None:
     assert not is_whole(algebra.universe, made(algebra, FRACTIONS[name]))
+
+
+def test_multiples_of_a_divisor_are_divided_term_by_term(algebra: NormalForm) -> None:
+    n, m = (algebra.leaf(name, (6,), "int") for name in "nm")
+    count = algebra.sum(algebra.number(algebra.compare("eq", n, algebra.full((6,), Fraction(-100), "int")), "int"), [0])
+    nothing = algebra.full((), Fraction(0), "int")
+    assert algebra.same(algebra.floor_divide(algebra.scale(count, Fraction(3)), 3), count)
+    assert algebra.same(algebra.remainder(algebra.scale(count, Fraction(3)), 3), nothing)
+    sixfold = algebra.add([algebra.scale(n, Fraction(-6)), m])
+    wanted = algebra.add([algebra.scale(n, Fraction(-2)), algebra.floor_divide(m, 3)])
+    assert algebra.same(algebra.floor_divide(sixfold, 3), wanted)
+    assert algebra.same(algebra.remainder(sixfold, 3), algebra.remainder(m, 3))
+    assert not algebra.same(algebra.floor_divide(algebra.scale(n, Fraction(4)), 3), n)
+
+
+@pytest.mark.parametrize("divisor", [2, 3, 5])
+@pytest.mark.parametrize("factors", [(3, 1), (-6, 2), (5, -4), (10, 15), (-2, -3)])
+def test_quotients_denote_floors(divisor: int, factors: tuple[int, int]) -> None:
+    algebra, numbers = NormalForm(), np.random.default_rng(divisor)
+    data = {name: numbers.integers(-20, 20, (3, 4)) for name in "nm"}
+    first, second = (
+        algebra.scale(algebra.leaf(name, (3, 4), "int"), Fraction(f)) for name, f in zip("nm", factors, strict=True)
+    )
+    total = algebra.add([first, second, algebra.expand(algebra.iota(4), (3, 4))])
+    whole = factors[0] * data["n"] + factors[1] * data["m"] + np.arange(4)
+    denotation = Denotation(data, closed)
+    np.testing.assert_array_equal(denotation.value(algebra.floor_divide(total, divisor)), whole // divisor)
+    np.testing.assert_array_equal(denotation.value(algebra.remainder(total, divisor)), whole % divisor)

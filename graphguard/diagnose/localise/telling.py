@@ -19,6 +19,7 @@ from graphguard.ir.graph import COLLECTIVES
 from graphguard.ir.ranks import ranks_text
 from graphguard.ops import REDUCTIONS, aten
 from graphguard.refine.finding import Finding, Related
+from graphguard.repair.findings.messages import is_asking
 from graphguard.repair.writing.words import axis_of_group, factor_text, group_text, listed, operation
 
 _LONG = 60
@@ -89,11 +90,9 @@ class Telling:
 
     def _said(self, mend: Mend, name: str) -> tuple[str, str]:
         site, needed = mend.site, mend.needed
-        what = (
-            f"the gradient of '{name}'"
-            if site.node.phase == "backward" and not name.startswith("grad")
-            else f"'{name}'"
-        )
+        what = f"'{name}'"
+        if site.node.phase == "backward" and not name.startswith("grad"):
+            what = f"a gradient that '{name}' computes" if is_asking(name) else f"the gradient of '{name}'"
         capture = self.lines.sources.capture
         if mend.tried.factor is not None:
             times = Fraction(1 / mend.tried.factor).limit_denominator(1 << 16)
@@ -295,8 +294,9 @@ class Telling:
         """The user's expression of a site's value."""
         sources = self.lines.sources
         if site.node.phase == "backward":
-            gradients = self._handed_out(site)
-            name = ", ".join(gradients) or sources.operand_at(span) or sources.tensor_at(span)
+            asked = sources.name_at(self.lines.innermost(site)) if site.node.forward < 0 else ""  # of no one call
+            name = ", ".join(self._handed_out(site)) or (asked if is_asking(asked) else "")
+            name = name or sources.operand_at(span) or sources.tensor_at(span)
         else:
             inner = self.lines.inside(site, span)
             place = self.lines.place(site)

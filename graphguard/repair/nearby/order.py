@@ -13,19 +13,39 @@ _SIMPLE = ast.Assign | ast.AugAssign | ast.Expr
 
 
 def exchanged(scope: Scope, _scene: Scene) -> Iterator[Mistake]:
-    """Two statements that follow each other and of which one reads what the other sets, the other way round."""
+    """Two statements that follow each other the other way round: one reads what the other sets, or runs an object of which the other sets something."""
     program = scope.program
     for rows in scope.blocks():
         for first, second in pairwise(rows):
             if not (isinstance(first, _SIMPLE) and isinstance(second, _SIMPLE)):
                 continue
-            sets, known = _names(first, ast.Store), scope.bound_before(first)
-            if not sets & _names(second, ast.Load) or not all("." in name or name in known for name in sets):
-                continue  # nothing depends on their order, or the second one needs the first
+            if not (_needs(first, second, scope) or _runs(first) & _changed(second) or _runs(second) & _changed(first)):
+                continue
             one, other = program.source(first), program.source(second)
             edits = TextEdit(program.span(first), other), TextEdit(program.span(second), one)
             told = f"'{shown(one)}' stands before '{shown(other)}', and is needed behind it"
             yield Mistake(told, f"{shown(other)} before {shown(one)}", edits, program.span(first))
+
+
+def _needs(first: ast.stmt, second: ast.stmt, scope: Scope) -> bool:
+    """Whether a statement reads what the one before it sets, and could be run without it."""
+    sets, known = _names(first, ast.Store), scope.bound_before(first)
+    return bool(sets & _names(second, ast.Load)) and all("." in name or name in known for name in sets)
+
+
+def _runs(statement: ast.stmt) -> set[str]:
+    """The objects that a statement calls, by name: ``model`` in ``loss = model(x)``."""
+    return {ast.unparse(node.func) for node in ast.walk(statement) if isinstance(node, ast.Call)}
+
+
+def _changed(statement: ast.stmt) -> set[str]:
+    """The object of which a statement sets an attribute, or calls a method for what it does, by name: ``model`` in ``model.is_last = True``."""
+    match statement:
+        case ast.Assign(targets=[ast.Attribute(value=held)]):
+            return {ast.unparse(held)}
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=held))):
+            return {ast.unparse(held)}
+    return set()
 
 
 def earlier(scope: Scope, _scene: Scene) -> Iterator[Mistake]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import copy
 import itertools
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,6 +44,7 @@ def checks_in(path: str, text: str, root: str, tree: ast.Module | None = None) -
     tree = tree or ast.parse(text, path)
     names = names_in(tree, path, root)
     lines = text.splitlines()
+    own, numbers = {id(node) for node in ast.walk(tree)}, _numbers_of(tree)
     found: list[FoundCheck] = []
     for function in functions_of(tree.body):
         for decorator in filter(names.declares, function.decorator_list):
@@ -51,21 +53,24 @@ def checks_in(path: str, text: str, root: str, tree: ast.Module | None = None) -
             if call is None:
                 found.append(FoundCheck(CheckRef(identifier(path, function.name, root), function.name, span), None))
             else:
-                found += _instances(call, function.name, span, root)
+                found += _instances(call, function.name, span, root, numbers if id(call) in own else {})
     for statement in assignments_of(tree.body):
         assigned, target = names.called(statement.value), statement.targets[0]
         if assigned is not None and isinstance(target, ast.Name):
-            found += _instances(assigned, target.id, span_of(path, target, lines), root)
+            name = span_of(path, target, lines)
+            found += _instances(assigned, target.id, name, root, numbers if id(assigned) in own else {})
     return found
 
 
-def _instances(call: ast.Call, name: str, span: Span, root: str) -> Iterator[FoundCheck]:
+def _instances(
+    call: ast.Call, name: str, span: Span, root: str, numbers: dict[str, ast.Constant]
+) -> Iterator[FoundCheck]:
     """The checks that one declaration is: one for every combination of its params."""
 
     def reference(own: str) -> CheckRef:
         return CheckRef(identifier(span.file, own, root), own, span)
 
-    meshes = _literal_meshes(call)
+    meshes = _literal_meshes(call, numbers)
     params = next((one.value for one in call.keywords if one.arg == "params"), call.args[1] if call.args[1:] else None)
     if params is None or (isinstance(params, ast.Constant) and params.value is None):
         yield FoundCheck(reference(name), meshes)
@@ -155,16 +160,60 @@ def functions_of(body: list[ast.stmt]) -> Iterator[ast.FunctionDef]:
             yield from functions_of(getattr(statement, "orelse", []))
 
 
-def _literal_meshes(call: ast.Call) -> tuple[dict[str, int], ...] | None:
+def _literal_meshes(call: ast.Call, numbers: dict[str, ast.Constant]) -> tuple[dict[str, int], ...] | None:
     value = next((one.value for one in call.keywords if one.arg == "mesh"), call.args[0] if call.args else None)
     if value is None:
         return None
     try:
-        mesh = ast.literal_eval(value)
+        mesh = ast.literal_eval(_Written(numbers).visit(copy.deepcopy(value)))
         meshes = tuple(as_mesh(one) for one in (mesh if isinstance(mesh, list | tuple) else [mesh]))
     except (ValueError, TypeError, RecursionError, MemoryError):
         return None
     return meshes or None
+
+
+class _Written(ast.NodeTransformer):
+    """Writes numbers in the place of their names."""
+
+    def __init__(self, numbers: dict[str, ast.Constant]) -> None:
+        self._numbers = numbers
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:  # the visitor's own name
+        return self._numbers.get(node.id, node)
+
+
+def _numbers_of(tree: ast.Module) -> dict[str, ast.Constant]:
+    """The numbers and texts that the module's own statements name, ``DP, TP = 2, 4``: names that nothing else in the file can bind."""
+    found: dict[str, ast.Constant] = {}
+    for statement in tree.body:
+        match statement:
+            case ast.Assign(targets=[ast.Name() as name], value=ast.Constant(value=int() | str()) as value):
+                found[name.id] = value
+            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(names) == len(values):
+                pairs = zip(names, values, strict=True)
+                found |= {n.id: v for n, v in pairs if isinstance(n, ast.Name) and isinstance(v, ast.Constant)}
+    bound = [name for node in ast.walk(tree) for name in _bound(node)]
+    return {} if "*" in bound else {name: value for name, value in found.items() if bound.count(name) == 1}
+
+
+def _bound(node: ast.AST) -> Iterable[str]:
+    """The names that a node binds, wherever it stands; ``*`` for names that it does not say."""
+    match node:
+        case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
+            return (name,)
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            return (name,)
+        case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+            return (name,)
+        case ast.MatchMapping(rest=str(name)):
+            return (name,)
+        case ast.arg(arg=name):
+            return (name,)
+        case ast.Import(names=names) | ast.ImportFrom(names=names):
+            return [each.asname or each.name.partition(".")[0] for each in names]
+        case ast.Global(names=names):
+            return names
+    return ()
 
 
 def name_span(path: str, function: ast.FunctionDef, lines: list[str]) -> Span:

@@ -75,6 +75,39 @@ def test_a_kept_decorator_says_its_mesh(project):
     assert check.meshes == ({"tp": 2},)
 
 
+NAMED = 'import graphguard as gg\n{}\n@gg.check(mesh={{"tp": TP}})'
+
+
+@pytest.mark.parametrize("text", ["TP = 2", "DP, TP = 4, 2", 'AXIS, TP = "tp", 2'])
+def test_a_mesh_by_the_names_of_numbers_is_known_without_running_the_file(project, text):
+    (check,) = found_in(project, NAMED.format(text))
+    assert check.meshes == ({"tp": 2},)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "TP = 2\nTP += 1",
+        "TP = 2\nif True:\n    TP = 4",
+        "TP = 2\ndef enlarge():\n    global TP\n    TP = 4",
+        "TP = 2\nfrom base import *",
+        "TP = 2\nfrom sizes import TP",
+        "TP = 2\nfor TP in (4,):\n    pass",
+        "TP = int(2)",
+        "TP = 2\nmatch 4:\n    case TP:\n        pass",
+    ],
+)
+def test_a_mesh_by_a_name_that_may_be_bound_again_is_not(project, text):
+    (check,) = found_in(project, NAMED.format(text))
+    assert check.meshes is None
+
+
+def test_a_kept_decorator_reads_the_names_of_its_own_file(project):
+    (project / "base.py").write_text(BASE + 'TP = 4\nlater = gg.check(mesh={"tp": TP})\n')
+    (check,) = found_in(project, "from base import later\nTP = 2\n@later")
+    assert check.meshes is None
+
+
 @pytest.mark.parametrize("module", ["base", "again"])
 def test_a_file_that_changes_is_read_again_and_what_imports_it_as_well(project, module):
     text = f"from {module} import later\n@later"

@@ -249,10 +249,10 @@ def _without_repair(found: Search, place: Localised, sources: Sources, numbers: 
     if told is not None:
         return [told]
     last = unexplained(found, sources, numbers)
-    if not (last.is_vague or last.is_unread):
-        return [last.finding]
     if found.repairs:
         place = Localised(found.capture, found.proof, found.alignment, found.left, sources)
+    if not (last.is_vague or last.is_unread or place.explains_all(found.left)):
+        return [last.finding]
     if last.is_unread:
         return place.findings() if place.computes_wrongly() else [last.finding]
     if not place.explains_all(found.left) and (other := reread(found, sources)) is not None:

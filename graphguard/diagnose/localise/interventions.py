@@ -19,16 +19,18 @@ from graphguard.relations.numbers import Array, kind_of_array
 
 _MOST: Final = 120  # of one kind at one site
 _PASSES: Final = 8  # of a family that are tried one by one
+_COUNTS: Final = 4  # numbers of the specification's that are tried as factors
 _CARRIED: Final = 40  # sites that are asked for what one carries
 
 
 @dataclass(frozen=True, slots=True)
 class Intervention:
-    """Values for some sites at once (None: zeros), or a factor for all of them."""
+    """Values for some sites at once (None: zeros), or a factor for all of them; with ``of`` the factor is a power of a number that the specification computes."""
 
     sites: tuple[Site, ...]
     laid: tuple[Laid | None, ...] = ()
     factor: float | None = None
+    of: Var | None = None
 
 
 @dataclass(slots=True)
@@ -65,7 +67,8 @@ class Interventions:
         found: dict[Place, Array] = {}
         if tried.factor is not None:
             places = [(rank, var) for site in tried.sites for rank, var in site.tensors.items()]
-            return {(rank, var): run.ranks[rank][var] * tried.factor for rank, var in places}
+            factor = tried.factor if tried.of is None else float(run.spec[tried.of]) ** tried.factor
+            return {(rank, var): run.ranks[rank][var] * factor for rank, var in places}
         for site, laid in zip(tried.sites, tried.laid, strict=True):
             held = {rank: run.ranks[rank][var] for rank, var in site.tensors.items()}
             needed = (
@@ -186,6 +189,18 @@ class Interventions:
         mine = [frame.span.line for frame in self.sites.numbers.capture.ranks[site.rank].stack_of(site.node.stack)]
         theirs = [frame.span.line for frame in self.spec.stack_of(node.stack)]
         return int(node.op != site.node.op), int(mine[:1] != theirs[:1]), var.id
+
+    def counts(self) -> list[tuple[float, Var]]:
+        """Powers of numbers that the specification computes of its inputs, as how many targets there are: what sums and means differ by."""
+        runs = self.sites.numbers.runs
+        found = [
+            node.outs[0]
+            for node in self.spec.nodes
+            if node.outs and all(node.outs[0] in run.spec and run.spec[node.outs[0]].ndim == 0 for run in runs)
+        ]
+        numbers = {var: tuple(float(run.spec[var]) for run in runs) for var in found}
+        kept = [var for var, row in numbers.items() if all(each > 1 and each == round(each) for each in row)]
+        return [(power, var) for var in kept[:_COUNTS] for power in (-1.0, 1.0)]
 
     def factors(self) -> list[float]:
         """The factors that a program can have once too often or too seldom: sizes of axes, passes of loops, numbers in calls."""

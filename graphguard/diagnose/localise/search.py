@@ -33,7 +33,7 @@ _FAR: Final = 24  # layouts that are tried where what is read is wrong as well
 _SHARE: Final = 8  # of the fuel that is left, one family may burn a part
 _KEPT: Final = 3  # a part of all fuel, for what is tried after the border of what is right
 _FACTORS: Final = operators(lambda op: op.reduces == "mean") | frozenset(
-    (aten.mul.Tensor, aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar, aten.pow.Tensor_Scalar, aten.full.default, "gg.sdpa")
+    (aten.mul.Tensor, aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar, aten.pow.Tensor_Scalar, aten.full.default, aten.ones_like.default, "gg.sdpa")
 ) | REDUCTIONS  # fmt: skip
 
 
@@ -287,7 +287,8 @@ class Search:
 
     def _scaled(self, left: Sequence[Promise], idle: bool = False) -> Iterator[Mend]:
         """Sites that a factor alone puts right, of operators that can bring one in; ``idle``: of what rests on no input, by a factor that outputs show."""
-        factors = [1 / ratio for ratio in self.ratios] if idle else self.interventions.factors()
+        numbers = [1 / ratio for ratio in self.ratios] if idle else self.interventions.factors()
+        factors = [*((number, None) for number in numbers), *(() if idle else self.interventions.counts())]
         for family in self.sites.live_families():
             site = family[0]
             value = self.numbers.runs[0].ranks[site.rank][site.tensors[site.rank]]
@@ -301,8 +302,8 @@ class Search:
             ):
                 continue
             for sites in [tuple(family)] if len(family) == 1 else [tuple(family), *((each,) for each in family[:6])]:
-                for factor in factors:
-                    tried = Intervention(sites, (), factor)
+                for factor, count in factors:
+                    tried = Intervention(sites, (), factor, count)
                     mended = self._mended(tried, left)
                     if mended:
                         yield Mend(tried, mended, "factor")

@@ -62,7 +62,8 @@ class Telling:
             )
             related += [Related(each, "part of where it goes wrong") for each in lines[:4] if each.line != span.line]
         wanted = "" if needed is None else f"{self._tensor(needed.var)}: {self.layout(needed, site)}"
-        held = f"{self._tensor(site.states[0].var)}: {self.layout(site.states[0], site)}" if site.states else ""
+        told = site.states and mend.tried.of is None
+        held = f"{self._tensor(site.states[0].var)}: {self.layout(site.states[0], site)}" if told else ""
         repeated = needed is not None and self._laid(needed, site) in text and not held
         spoiled = sorted(mend.mended)
         related.append(Related(capture.check.span, f"the check that fails: {listed(spoiled)}"))
@@ -91,10 +92,15 @@ class Telling:
     def _said(self, mend: Mend, name: str) -> tuple[str, str]:
         site, needed = mend.site, mend.needed
         what = f"'{name}'"
-        if site.node.phase == "backward" and not name.startswith("grad"):
-            what = f"a gradient that '{name}' computes" if is_asking(name) else f"the gradient of '{name}'"
+        if is_asking(name):
+            what = f"a gradient that '{name}' computes"
+        elif site.node.phase == "backward" and not name.startswith("grad"):
+            what = f"the gradient of '{name}'"
         capture = self.lines.sources.capture
         if mend.tried.factor is not None:
+            if mend.tried.of is not None:
+                divided = "1/" if mend.tried.factor > 0 else ""
+                return "wrong-scale", f"{what} is {divided}{self._tensor(mend.tried.of)} times what is needed"
             times = Fraction(1 / mend.tried.factor).limit_denominator(1 << 16)
             return "wrong-scale", f"{what} is {factor_text(times, capture)} times what is needed"
         assert needed is not None

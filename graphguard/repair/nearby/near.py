@@ -81,7 +81,9 @@ def nearby(
 
 def near(finding: Finding, sources: Sources, kinds: Sequence[Asked] = KINDS) -> list[Mistake]:
     """What may be wrong with the project's files."""
-    scene = Scene.of(sources.programs(), [finding.span] if finding.span is not None else [], sources.capture)
+    around = [each.span for each in finding.related if each.span != sources.capture.check.span]
+    places = [] if finding.span is None else [finding.span, *around]
+    scene = Scene.of(sources.programs(), places, sources.capture)
     found: dict[tuple[TextEdit, ...], tuple[int, Mistake]] = {}
     for asked in kinds:
         for scope in scene.scopes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -127,8 +127,8 @@ class Scene:
     _alike: defaultdict[tuple[object, ...], list[Scope]] = field(default_factory=lambda: defaultdict(list))
 
     @classmethod
-    def of(cls, programs: Sequence[Program], places: Iterable[Span], capture: Capture) -> Scene:
-        """All functions but those that state a claim or build worlds; ``places`` are those of the finding."""
+    def of(cls, programs: Sequence[Program], places: Sequence[Span], capture: Capture) -> Scene:
+        """All functions but those that state a claim or build worlds; ``places`` are those of the finding, its own first."""
         found = [
             Scope(program, node)
             for program in programs
@@ -220,8 +220,8 @@ def _decorated(function: Function) -> set[str]:
     return {head.attr if isinstance(head, ast.Attribute) else getattr(head, "id", "") for head in heads}
 
 
-def _distances(scopes: Sequence[Scope], defined: dict[str, list[Scope]], places: Iterable[Span]) -> dict[Function, int]:
-    """How many calls, or steps within a class, lie between each function and the places of a finding."""
+def _distances(scopes: Sequence[Scope], defined: dict[str, list[Scope]], places: Sequence[Span]) -> dict[Function, int]:
+    """How many calls, or steps within a class, lie between each function and the places of a finding: its own first, then those it was called from, which names need not tell."""
     near: dict[Function, set[Function]] = defaultdict(set)
     classes: dict[ast.ClassDef, list[Scope]] = defaultdict(list)
     for scope in scopes:
@@ -235,7 +235,7 @@ def _distances(scopes: Sequence[Scope], defined: dict[str, list[Scope]], places:
             near[other.function].add(scope.function)
     programs = {scope.program.file: scope.program for scope in scopes}
     first = [programs[place.file].enclosing_function(place) for place in places if place.file in programs]
-    away: dict[Function, int] = {each: 0 for each in first if each is not None}
+    away: dict[Function, int] = {each: int(each is not first[0]) for each in first if each is not None}
     for claim in away.keys() - {scope.function for scope in scopes}:  # a claim's own functions call others, too
         names = {getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(claim)}
         near[claim] |= {scope.function for name in names & defined.keys() for scope in defined[name]}

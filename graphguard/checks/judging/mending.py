@@ -65,7 +65,7 @@ def repaired(broken: Broken, findings: list[Finding], judge: Judge | None = None
                 )
         if retold is None and not fixes and judge is not None:
             near = yield from mended_nearby(broken, index, finding, before)
-            if not near.fixes and near.tried is None and tried is None:
+            if not near.fixes and near.tried is None and tried is None and not finding.seen:
                 near = yield from decided_otherwise(broken, index, finding, before)
             fixes, left, headline = near.fixes, near.left, near.message
             if tried is None and near.tried is not None:

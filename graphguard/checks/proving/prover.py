@@ -50,6 +50,7 @@ from graphguard.trace.process.parentage import die_with_starter
 
 KEPT_PROOFS = 64
 # What may be given up underway: everything else is short, or leaves something behind that is asked again.
+_UNREDUCED = ("missing-reduction", "gradient-not-reduced")
 _INTERRUPTIBLE = ("prove", "at_once", "finish", "diagnose")
 _CANCELLED: dict[str, Any] = {"error": {"code": "cancelled", "message": "the request was cancelled"}}
 
@@ -221,7 +222,8 @@ class Prover:
     ) -> list[dict[str, Any]]:
         """Edits made of what the files have already, near a finding, best first, in the form of :meth:`candidates`; ``wanted`` as in :func:`~graphguard.repair.nearby.near.nearby`.
 
-        No decisions of a layout or a factor that one edit of the graphs puts right: that is where it goes wrong.  One decision may explain what several edits mend.
+        No decisions of a layout or a factor that one edit of the graphs puts right: that is where it goes wrong.  Where a reduction is missing, a branch may leave it out.
+        One decision may explain what several edits mend.
         """
         entry = self._entries[proof]
         if entry.diagnosis is None:
@@ -229,7 +231,9 @@ class Prover:
         told = entry.diagnosis.findings
         explained = entry.diagnosis.repairs[finding] is not None  # what is wrong is known, if not how to write it
         if explained and wanted == "decisions" and len(told) == 1 and told[0].rule != "wrong-relation":
-            return []
+            if told[0].rule not in _UNREDUCED:
+                return []
+            wanted = "collectives"
         edits = tuple(from_plain(TextEdit, row) for row in before)
         read = reader(sources)
         found = nearby(entry.diagnosis.findings[finding], Sources.of(entry.capture, read), edits, wanted)

@@ -6,7 +6,7 @@ The graphs hold only what came of them.  That one mends shows where the defect i
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from graphguard.repair.nearby.alike import COMPARED
@@ -90,21 +90,44 @@ def bounded(scope: Scope, _scene: Scene) -> Iterator[Mistake]:
 
 def turned(scope: Scope, _scene: Scene) -> Iterator[Mistake]:
     """The other branch of what is asked for without a tensor in sight; of several things that are asked for, all but one."""
-    program = scope.program
     for node in scope.nodes():
         if isinstance(node, ast.If | ast.IfExp):
-            text = program.source(node.test)
-            yield from _without_one(scope, node.test)
-            match node.test:
-                case ast.UnaryOp(op=ast.Not(), operand=operand):
-                    other = program.source(operand)
-                case ast.Compare(ops=[op], left=left, comparators=[right]) if type(op) in _OTHER:
-                    other = f"{program.source(left)} {_OTHER[type(op)]} {program.source(right)}"
-                case _:
-                    other = f"not ({text})"
-            yield scope.instead(
-                node.test, other, f"the branch of '{shown(text)}' is taken where the other one is needed"
-            )
+            yield from _turned(scope, node)
+
+
+def skipped(scope: Scope, scene: Scene) -> Iterator[Mistake]:
+    """The same where one branch runs a collective, and the other does not."""
+    for node in scope.nodes():
+        if isinstance(node, ast.If) and _communicates(node.body, scope, scene) is not _communicates(
+            node.orelse, scope, scene
+        ):
+            yield from _turned(scope, node)
+
+
+def _turned(scope: Scope, node: ast.If | ast.IfExp) -> Iterator[Mistake]:
+    program = scope.program
+    text = program.source(node.test)
+    yield from _without_one(scope, node.test)
+    match node.test:
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            other = program.source(operand)
+        case ast.Compare(ops=[op], left=left, comparators=[right]) if type(op) in _OTHER:
+            other = f"{program.source(left)} {_OTHER[type(op)]} {program.source(right)}"
+        case _:
+            other = f"not ({text})"
+    yield scope.instead(node.test, other, f"the branch of '{shown(text)}' is taken where the other one is needed")
+
+
+def _communicates(rows: Sequence[ast.stmt], scope: Scope, scene: Scene, depth: int = 2) -> bool:
+    """Whether statements call a collective, or a function of the project that does."""
+    dist = distributed_name(scope.program)
+    for call in (node for row in rows for node in ast.walk(row) if isinstance(node, ast.Call)):
+        head = getattr(getattr(call.func, "value", None), "id", None)
+        if head == dist and not called_name(call).startswith(("get_", "is_", "new_")):
+            return True
+        if depth and any(_communicates(each.function.body, each, scene, depth - 1) for each in scene.callees(call)):
+            return True
+    return False
 
 
 def _without_one(scope: Scope, test: ast.expr) -> Iterator[Mistake]:

@@ -9,7 +9,7 @@ from graphguard.refine.finding import Finding
 from graphguard.repair.drafting.candidates import Candidate
 from graphguard.repair.nearby.alike import inverses, marks, operators, orders, places
 from graphguard.repair.nearby.arguments import as_another_call, as_sibling, flags, left_out
-from graphguard.repair.nearby.decisions import bounded, cleared, counted, turned, undone
+from graphguard.repair.nearby.decisions import bounded, cleared, counted, skipped, turned, undone
 from graphguard.repair.nearby.left_over import discarded, idle, kept_from_loop, uncalled, unread_parameters
 from graphguard.repair.nearby.order import earlier, exchanged
 from graphguard.repair.nearby.scene import FAR, Kind, Mistake, Scene
@@ -62,15 +62,16 @@ _WANTED: Final[dict[str, tuple[Asked, ...]]] = {
     "texts": KINDS,
     "forgotten": tuple(asked for asked in KINDS if asked.kind in _FORGOTTEN),
     "decisions": DECISIONS,
+    "collectives": (Asked(skipped, 0, 4),),
 }
 
 
 def nearby(
     finding: Finding, sources: Sources, before: tuple[TextEdit, ...] = (), wanted: str = "texts"
 ) -> list[Candidate]:
-    """Edited sources, each with one draft on top of the edits that were made ``before``; ``wanted`` are all ``texts``, only what is ``forgotten`` (callers do not give it, or functions do not read it), or ``decisions``."""
+    """Edited sources, each with one draft on top of the edits that were made ``before``; ``wanted`` are all ``texts``, only what is ``forgotten`` (callers do not give it, or functions do not read it), ``decisions``, or those of them that leave ``collectives`` out."""
     found = []
-    most = FEW if wanted == "decisions" else MOST
+    most = MOST if wanted in ("texts", "forgotten") else FEW
     for mistake in near(finding, sources, _WANTED[wanted])[:most]:
         texts = applied((*before, *mistake.edits), sources) if apart(before, mistake.edits) else None
         if texts is not None:

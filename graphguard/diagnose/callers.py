@@ -24,7 +24,7 @@ def told_at_caller(
     rank = min(site.position)
     graph = capture.ranks[rank]
     frames = [frame.span for frame in sources.forward_frames(graph, site.node)]
-    alone = not (repair.hypothesis.others or repair.hypothesis.own_pass)
+    alone = finding.rule == "gradient-not-reduced" and not (repair.hypothesis.others or repair.hypothesis.own_pass)
     if span is None or span not in frames[:-1] or not alone:
         return finding
     spoiled = reached(capture, alignment, tuple(broken))

@@ -251,7 +251,7 @@ def _without_repair(found: Search, place: Localised, sources: Sources, numbers: 
     last = unexplained(found, sources, numbers)
     if found.repairs:
         place = Localised(found.capture, found.proof, found.alignment, found.left, sources)
-    if not (last.is_vague or last.is_unread or place.explains_all(found.left)):
+    if not (last.is_vague or last.is_unread or place.explains_by_a_factor(found.left)):
         return [last.finding]
     if last.is_unread:
         return place.findings() if place.computes_wrongly() else [last.finding]

@@ -81,6 +81,11 @@ class Localised:
         first = self._first(broken)
         return first is not None and STRENGTH[first.evidence] <= STRENGTH["factor"]
 
+    def explains_by_a_factor(self, broken: Sequence[str]) -> bool:
+        """Whether all that is broken is right but for one factor: then nothing else is its cause."""
+        first = self._first(broken)
+        return first is not None and first.tried.factor is not None
+
     def computes_wrongly(self) -> bool:
         """Whether the first culprit is a step that computes the wrong thing of right operands, or is handed the wrong ones: what is wrong is more than a sum that is missing."""
         first = next((mend for mend, _ in self.culprits()), None)

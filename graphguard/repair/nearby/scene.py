@@ -234,14 +234,23 @@ def _distances(scopes: Sequence[Scope], defined: dict[str, list[Scope]], places:
             near[scope.function].add(other.function)
             near[other.function].add(scope.function)
     programs = {scope.program.file: scope.program for scope in scopes}
-    first = [programs[place.file].enclosing_function(place) for place in places if place.file in programs]
-    away: dict[Function, int] = {each: int(each is not first[0]) for each in first if each is not None}
-    for claim in away.keys() - {scope.function for scope in scopes}:  # a claim's own functions call others, too
+    around = [programs[place.file].enclosing_function(place) for place in places if place.file in programs]
+    first = [each for each in around if each is not None]
+    for claim in {*first} - {scope.function for scope in scopes}:  # a claim's own functions call others, too
         names = {getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(claim)}
         near[claim] |= {scope.function for name in names & defined.keys() for scope in defined[name]}
-    waiting = list(away)
+    away: dict[Function, int] = {}
+    for place, function in enumerate(first):
+        if function not in away:
+            away[function] = min(place, 1)
+            _spread(away, function, near)
+    return away
+
+
+def _spread(away: dict[Function, int], start: Function, near: dict[Function, set[Function]]) -> None:
+    """Note how far the functions are that names lead to from one, and from nowhere before."""
+    waiting = [start]
     for function in waiting:
         for other in sorted(near[function] - away.keys(), key=lambda each: each.lineno):
             away[other] = away[function] + 1
             waiting.append(other)
-    return away

@@ -299,7 +299,7 @@ def _rows(capture: Capture, found: Sequence[Candidate], read: Read) -> list[dict
             "headline": each.headline,
             "varied": varied(each.fix.edits, each.texts, read, known),
             "plain": varied(each.fix.edits, {file: read(file) or "" for file in each.texts}, read, known),
-            "brings_numbers": brings_numbers(each.fix.edits, read, known),
+            "brings_numbers": brings_numbers(each.fix.edits, read, known, capture.mesh.values()),
         }
         for each in found
     ]

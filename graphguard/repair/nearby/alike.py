@@ -36,7 +36,12 @@ def places(scope: Scope, _scene: Scene) -> Iterator[Mistake]:
                 others = sorted({other for each in groups if attr in each for other in each} - {attr})
                 texts = [f"{program.source(node.value)}.{other}" for other in others]
             case ast.Name(id=name, ctx=ast.Load()) if name.endswith(_PLACES):
-                texts = [other for other in scope.bound_before(node) if _is_like(name, other)]
+                given = program.assigned(scope.function)
+                texts = [
+                    other
+                    for other in scope.bound_before(node)
+                    if _is_like(name, other) and not any(map(_is_truth, given.get(other, ())))
+                ]
             case _:
                 continue
         for text in texts:
@@ -53,6 +58,14 @@ def groups_of(klass: ast.ClassDef) -> set[str]:
                 if names & _GROUPS and not names & _ASKED:
                     found.add(attr)
     return found
+
+
+def _is_truth(value: ast.expr) -> bool:
+    """Whether an expression is an answer and no size, whatever it is called: ``divide_by_world_size = op == "mean"``."""
+    match value:
+        case ast.Compare() | ast.UnaryOp(op=ast.Not()) | ast.Constant(value=bool()):
+            return True
+    return False
 
 
 def _is_like(name: str, other: str) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import permutations
 
 from graphguard.ir import Graph, Span
@@ -34,11 +34,15 @@ def varied(edits: tuple[TextEdit, ...], texts: dict[str, str], read: Read, known
     return {**texts, **found} if found else None
 
 
-def brings_numbers(edits: tuple[TextEdit, ...], read: Read, known: str = "") -> bool:
-    """Whether edits put in a number, other than 0, 1 and 2, that neither the text there nor ``known`` has: what the specification says, which numbers may be taken from."""
+def brings_numbers(edits: tuple[TextEdit, ...], read: Read, known: str = "", sizes: Iterable[int] = ()) -> bool:
+    """Whether edits put in a number that neither the text there nor ``known`` has: what the specification says, which numbers may be taken from.
+
+    0, 1 and 2 are none; 2 is one where it is among the ``sizes`` of the mesh's axes, which edits are to call by their names.
+    """
+    plain = {0.0, 1.0, 2.0} - set(map(float, sizes)) | {1.0}
     for file in {edit.span.file for edit in edits}:
         before, after = (" ".join(texts) for texts in zip(*_pairs(file, edits, read), strict=True))
-        if _numbers(after) - _numbers(f"{before} {known}") - {0.0, 1.0, 2.0}:
+        if _numbers(after) - _numbers(f"{before} {known}") - plain:
             return True
     return False
 

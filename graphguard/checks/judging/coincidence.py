@@ -39,22 +39,24 @@ def by_chance(broken: Broken, finding: Finding, row: Mapping[str, Any]) -> Gener
     """Where numbers refute, on another mesh or with other constants, what an edit mends here; a number that an edit brings in must have been tried elsewhere.
 
     On two ranks a learning rate of 0.5 and a mean over the ranks are one factor; on one rank they are two.  A check that is written for its own mesh says nothing on
-    another one: where what is wrong there is no factor, and is wrong without the edit as well.  An edit that is right there, too, tells the two apart, unless the program is right there without it.
+    another one: where what is wrong there is no factor, and is wrong without the edit as well.  An edit that is right there, too, tells the two apart.  A factor that is as large as an axis must be right
+    where the program is wrong without it.
     """
-    request, numbers = broken.request, row["brings_numbers"]
+    request = broken.request
+    of_axis = row["brings_size"] and finding.rule == "wrong-scale"
     tried, doubt = False, None
-    for mesh in (all_meshes if numbers else meshes_to_try)(broken.report.mesh):
+    for mesh in (all_meshes if of_axis else meshes_to_try)(broken.report.mesh):
         asked = replace(request, mesh=mesh)
         said = yield from _said(asked, finding, row["texts"])
         if said is _FACTOR or (said is _WRONG and (yield from _said(asked, finding, {})) is _RIGHT):
             return Chance(asked)
         if said is _WRONG:
             doubt = doubt or Chance(asked, certain=False)
-        tried = tried or (said is _RIGHT and not (numbers and (yield from _said(asked, finding, {})) is _RIGHT))
+        tried = tried or (said is _RIGHT and not (of_axis and (yield from _said(asked, finding, {})) is _RIGHT))
     varied = yield from _with_other_constants(request, finding, row)
     if isinstance(varied, Chance):
         return varied
-    return Chance(None) if numbers and not (tried or varied is _RIGHT) else doubt
+    return Chance(None) if (row["brings_numbers"] or of_axis) and not (tried or varied is _RIGHT) else doubt
 
 
 def unless_right_elsewhere(

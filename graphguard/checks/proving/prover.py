@@ -43,7 +43,7 @@ from graphguard.repair.text.same_meaning import asks_the_same
 from graphguard.repair.trying.diagnosed import Diagnosis
 from graphguard.repair.trying.trials import holds
 from graphguard.repair.writing.applied import texts_after
-from graphguard.repair.writing.varied import brings_numbers, said_by, varied
+from graphguard.repair.writing.varied import brings_numbers, brings_size, said_by, varied
 from graphguard.report.diagnostics import TextEdit
 from graphguard.trace.process import wire
 from graphguard.trace.process.parentage import die_with_starter
@@ -201,7 +201,7 @@ class Prover:
     def candidates(
         self, proof: str, finding: int, sources: dict[str, str], before: Sequence[dict[str, Any]] = ()
     ) -> list[dict[str, Any]]:
-        """Edits that would mend a finding on the graph, best first, not yet traced: ``{"fix": Fix, "texts": {path: edited source}, "headline": str, "varied": texts with other constants | None, "plain": the same without the edit, "brings_numbers": bool}``.
+        """Edits that would mend a finding on the graph, best first, not yet traced: ``{"fix": Fix, "texts": {path: edited source}, "headline": str, "varied": texts with other constants | None, "plain": the same without the edit, "brings_numbers": bool, "brings_size": bool}``.
 
         ``sources`` are unsaved texts by path; other files are read from disk.  ``before`` are edits that the texts have as well.
         """
@@ -299,7 +299,8 @@ def _rows(capture: Capture, found: Sequence[Candidate], read: Read) -> list[dict
             "headline": each.headline,
             "varied": varied(each.fix.edits, each.texts, read, known),
             "plain": varied(each.fix.edits, {file: read(file) or "" for file in each.texts}, read, known),
-            "brings_numbers": brings_numbers(each.fix.edits, read, known, capture.mesh.values()),
+            "brings_numbers": brings_numbers(each.fix.edits, read, known),
+            "brings_size": brings_size(each.fix.edits, read, known, capture.mesh.values()),
         }
         for each in found
     ]

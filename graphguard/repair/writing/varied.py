@@ -34,17 +34,22 @@ def varied(edits: tuple[TextEdit, ...], texts: dict[str, str], read: Read, known
     return {**texts, **found} if found else None
 
 
-def brings_numbers(edits: tuple[TextEdit, ...], read: Read, known: str = "", sizes: Iterable[int] = ()) -> bool:
-    """Whether edits put in a number that neither the text there nor ``known`` has: what the specification says, which numbers may be taken from.
+def brings_numbers(edits: tuple[TextEdit, ...], read: Read, known: str = "") -> bool:
+    """Whether edits put in a number, other than 0, 1 and 2, that neither the text there nor ``known`` has: what the specification says, which numbers may be taken from."""
+    return bool(_brought(edits, read, known) - {0.0, 1.0, 2.0})
 
-    0, 1 and 2 are none; 2 is one where it is among the ``sizes`` of the mesh's axes, which edits are to call by their names.
-    """
-    plain = {0.0, 1.0, 2.0} - set(map(float, sizes)) | {1.0}
+
+def brings_size(edits: tuple[TextEdit, ...], read: Read, known: str, sizes: Iterable[int]) -> bool:
+    """Whether one of them is among these ``sizes`` of a mesh's axes, 2 as well."""
+    return not _brought(edits, read, known).isdisjoint({float(size) for size in sizes} - {1.0})
+
+
+def _brought(edits: tuple[TextEdit, ...], read: Read, known: str) -> set[float]:
+    found: set[float] = set()
     for file in {edit.span.file for edit in edits}:
         before, after = (" ".join(texts) for texts in zip(*_pairs(file, edits, read), strict=True))
-        if _numbers(after) - _numbers(f"{before} {known}") - plain:
-            return True
-    return False
+        found |= _numbers(after) - _numbers(f"{before} {known}")
+    return found
 
 
 def said_by(graph: Graph, read: Read) -> str:

@@ -39,6 +39,7 @@ def candidate(title: str, **said: Any) -> dict[str, Any]:
         "varied": None,
         "plain": None,
         "brings_numbers": False,
+        "brings_size": False,
         **said,
     }
 
@@ -180,6 +181,13 @@ def test_what_neither_proof_nor_numbers_decided_is_looked_at_again(
         ("wrong-scale", {"varied": {"file": "varied"}, "plain": {}}, {(2, "varied")}, False),
         ("wrong-scale", {"varied": {"file": "varied"}, "plain": {}}, {}, True),
         ("wrong-shard", {"brings_numbers": True}, {}, True),
+        ("wrong-scale", {"brings_size": True}, {(3, "as it is")}, True),
+        (
+            "wrong-scale",
+            {"brings_size": True},
+            {},
+            "what it is on another one, the check does not say",  # where it was tried, the program is right without it
+        ),
         (
             "wrong-shard",
             {"brings_numbers": True},

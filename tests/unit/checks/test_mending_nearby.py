@@ -34,7 +34,7 @@ MENDED = Span("model.py", 3, 1, 3, 4)
 def row(title: str, place: Span | None = None) -> dict[str, Any]:
     fix = to_plain(Fix(title, (), False, place=place))
     texts = {"file": title}
-    return {"fix": fix, "texts": texts, "headline": "'a' stands where 'b' is needed", "varied": None, "plain": None, "brings_numbers": False, "explained": False}  # fmt: skip
+    return {"fix": fix, "texts": texts, "headline": "'a' stands where 'b' is needed", "varied": None, "plain": None, "brings_numbers": False, "brings_size": False, "explained": False}  # fmt: skip
 
 
 def report_of(answer: Callable[[Any], Any], rule: str = "wrong-shard", **operators: int) -> Report:

@@ -49,8 +49,8 @@ from graphguard.trace.process import wire
 from graphguard.trace.process.parentage import die_with_starter
 
 KEPT_PROOFS = 64
-# What may be given up underway: everything else is short, or leaves something behind that is asked again.
 _UNREDUCED = ("missing-reduction", "gradient-not-reduced")
+# What may be given up underway: everything else is short, or leaves something behind that is asked again.
 _INTERRUPTIBLE = ("prove", "at_once", "finish", "diagnose")
 _CANCELLED: dict[str, Any] = {"error": {"code": "cancelled", "message": "the request was cancelled"}}
 

@@ -62,8 +62,8 @@ class Telling:
             )
             related += [Related(each, "part of where it goes wrong") for each in lines[:4] if each.line != span.line]
         wanted = "" if needed is None else f"{self._tensor(needed.var)}: {self.layout(needed, site)}"
-        told = site.states and mend.tried.of is None
-        held = f"{self._tensor(site.states[0].var)}: {self.layout(site.states[0], site)}" if told else ""
+        shows = site.states and mend.tried.of is None  # of a factor no layout says anything
+        held = f"{self._tensor(site.states[0].var)}: {self.layout(site.states[0], site)}" if shows else ""
         repeated = needed is not None and self._laid(needed, site) in text and not held
         spoiled = sorted(mend.mended)
         related.append(Related(capture.check.span, f"the check that fails: {listed(spoiled)}"))

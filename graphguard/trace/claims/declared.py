@@ -44,7 +44,10 @@ def checks_in(path: str, text: str, root: str, tree: ast.Module | None = None) -
     tree = tree or ast.parse(text, path)
     names = names_in(tree, path, root)
     lines = text.splitlines()
-    own, numbers = {id(node) for node in ast.walk(tree)}, _numbers_of(tree)
+    own, constants = (
+        {id(node) for node in ast.walk(tree)},
+        _constants_of(tree),
+    )  # a kept decorator may be another file's
     found: list[FoundCheck] = []
     for function in functions_of(tree.body):
         for decorator in filter(names.declares, function.decorator_list):
@@ -53,24 +56,24 @@ def checks_in(path: str, text: str, root: str, tree: ast.Module | None = None) -
             if call is None:
                 found.append(FoundCheck(CheckRef(identifier(path, function.name, root), function.name, span), None))
             else:
-                found += _instances(call, function.name, span, root, numbers if id(call) in own else {})
+                found += _instances(call, function.name, span, root, constants if id(call) in own else {})
     for statement in assignments_of(tree.body):
         assigned, target = names.called(statement.value), statement.targets[0]
         if assigned is not None and isinstance(target, ast.Name):
-            name = span_of(path, target, lines)
-            found += _instances(assigned, target.id, name, root, numbers if id(assigned) in own else {})
+            span = span_of(path, target, lines)
+            found += _instances(assigned, target.id, span, root, constants if id(assigned) in own else {})
     return found
 
 
 def _instances(
-    call: ast.Call, name: str, span: Span, root: str, numbers: dict[str, ast.Constant]
+    call: ast.Call, name: str, span: Span, root: str, constants: dict[str, ast.Constant]
 ) -> Iterator[FoundCheck]:
     """The checks that one declaration is: one for every combination of its params."""
 
     def reference(own: str) -> CheckRef:
         return CheckRef(identifier(span.file, own, root), own, span)
 
-    meshes = _literal_meshes(call, numbers)
+    meshes = _literal_meshes(call, constants)
     params = next((one.value for one in call.keywords if one.arg == "params"), call.args[1] if call.args[1:] else None)
     if params is None or (isinstance(params, ast.Constant) and params.value is None):
         yield FoundCheck(reference(name), meshes)
@@ -160,12 +163,12 @@ def functions_of(body: list[ast.stmt]) -> Iterator[ast.FunctionDef]:
             yield from functions_of(getattr(statement, "orelse", []))
 
 
-def _literal_meshes(call: ast.Call, numbers: dict[str, ast.Constant]) -> tuple[dict[str, int], ...] | None:
+def _literal_meshes(call: ast.Call, constants: dict[str, ast.Constant]) -> tuple[dict[str, int], ...] | None:
     value = next((one.value for one in call.keywords if one.arg == "mesh"), call.args[0] if call.args else None)
     if value is None:
         return None
     try:
-        mesh = ast.literal_eval(_Written(numbers).visit(copy.deepcopy(value)))
+        mesh = ast.literal_eval(_Written(constants).visit(copy.deepcopy(value)))
         meshes = tuple(as_mesh(one) for one in (mesh if isinstance(mesh, list | tuple) else [mesh]))
     except (ValueError, TypeError, RecursionError, MemoryError):
         return None
@@ -173,16 +176,16 @@ def _literal_meshes(call: ast.Call, numbers: dict[str, ast.Constant]) -> tuple[d
 
 
 class _Written(ast.NodeTransformer):
-    """Writes numbers in the place of their names."""
+    """Writes constants in the place of their names."""
 
-    def __init__(self, numbers: dict[str, ast.Constant]) -> None:
-        self._numbers = numbers
+    def __init__(self, constants: dict[str, ast.Constant]) -> None:
+        self._constants = constants
 
-    def visit_Name(self, node: ast.Name) -> ast.expr:  # the visitor's own name
-        return self._numbers.get(node.id, node)
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self._constants.get(node.id, node)
 
 
-def _numbers_of(tree: ast.Module) -> dict[str, ast.Constant]:
+def _constants_of(tree: ast.Module) -> dict[str, ast.Constant]:
     """The numbers and texts that the module's own statements name, ``DP, TP = 2, 4``: names that nothing else in the file can bind."""
     found: dict[str, ast.Constant] = {}
     for statement in tree.body:

@@ -132,7 +132,7 @@ def _labelled(
 
 def _given_first(
     broken: Broken, index: int, finding: Finding, before: tuple[TextEdit, ...], is_own: bool
-) -> Generator[Step, Any, Proved]:
+) -> Generator[Step | tuple[Step, ...], Any, Proved]:
     """The fixes of a finding; where a reduction counts what is whole, it may stand for parts that callers forgot to ask for: that is tried first."""
     if is_own and finding.rule == "extra-reduction":
         given = yield from mended_nearby(broken, index, finding, before, forgotten=True)
@@ -165,7 +165,7 @@ def _other_meshes(broken: Broken) -> list[CheckRequest]:
 
 def proved_fixes(
     broken: Broken, index: int, finding: Finding, before: tuple[TextEdit, ...]
-) -> Generator[Step, Any, Proved]:
+) -> Generator[Step | tuple[Step, ...], Any, Proved]:
     """The candidate edits after which the program, traced and proved again, keeps the promises that the finding spoils, and breaks no other.
 
     No output that was whole, or a shard, may be a sum of what the ranks hold afterwards, and what the edit mends must be right on other meshes, too (:mod:`graphguard.checks.judging.coincidence`),

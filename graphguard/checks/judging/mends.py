@@ -37,13 +37,17 @@ class Broken:
 
 
 def mends(
-    broken: Broken, finding: Finding, texts: Mapping[str, str], hasty: bool = False
+    broken: Broken, finding: Finding, texts: Mapping[str, str]
 ) -> Generator[Step, Any, tuple[str, frozenset[str]] | None]:
-    """The proof of the program with these texts, and the promises that are broken there still; None where that does not mend the finding.
-
-    ``hasty``: what one attempt does not prove of what the finding spoils is not looked at again.
-    """
+    """The proof of the program with these texts, and the promises that are broken there still; None where that does not mend the finding."""
     captured = yield from capture(broken.request, {**broken.request.overlay, **texts})
+    return (yield from mended_by(broken, finding, captured))
+
+
+def mended_by(
+    broken: Broken, finding: Finding, captured: Captured, hasty: bool = False
+) -> Generator[Step, Any, tuple[str, frozenset[str]] | None]:
+    """The same of an edited program that is recorded already; ``hasty``: what one attempt does not prove of what the finding spoils is not looked at again, unless no one attempt could."""
     if captured.troubles:
         return None
     judged = yield from _judged(broken, finding, captured, hasty)
@@ -69,14 +73,12 @@ def _judged(
     broken: Broken, finding: Finding, captured: Captured, hasty: bool
 ) -> Generator[Step, Any, tuple[str, Outcome, frozenset[str]] | None]:
     """The proof of an edited program: one attempt, and another one only of what numbers do not refute either; and what they refute.  None where a ``hasty`` one is enough to go on to the next."""
-    result = yield Step(
-        "prover", "prove", {"capture": captured.data, "effort": "usual" if finding.written_out else "hasty"}
-    )
+    result = yield Step("prover", "prove", {"capture": captured.data, "effort": "hasty"})
     outcome = from_plain(Outcome, result["outcome"])
-    if hasty and not set(finding.promises).isdisjoint(outcome.failing):
+    if hasty and not (finding.written_out or set(finding.promises).isdisjoint(outcome.failing)):
         return None
     doubtful = set(outcome.failing) - (broken.spoiled - broken.undecided - set(finding.promises))
-    if not doubtful or not broken.undecided or finding.written_out:
+    if not doubtful or not (broken.undecided or finding.written_out):
         return result["proof"], outcome, frozenset()
     numbers = from_plain(Confirmation, (yield confirming(as_proved(captured, result), CROSS_CHECK)))
     if doubtful.isdisjoint(numbers.differing):

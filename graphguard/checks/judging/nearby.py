@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from collections import deque
 from collections.abc import Generator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from graphguard.checks.judging.bounded import bounded
 from graphguard.checks.judging.coincidence import Chance, unless_right_elsewhere
-from graphguard.checks.judging.mends import Broken, mends
-from graphguard.checks.judging.requests import Step
+from graphguard.checks.judging.mends import Broken, mended_by
+from graphguard.checks.judging.requests import Captured, Step, captures
 from graphguard.checks.judging.tried import Tried
 from graphguard.ir.plain import from_plain, to_plain
 from graphguard.refine.finding import Finding
@@ -18,6 +20,7 @@ from graphguard.report.diagnostics import Fix, TextEdit
 
 CALLS: Final = 10_000  # of programs that are recorded anew for one finding, all drafts together
 FEWEST: Final = 4
+AHEAD: Final = min(8, max(2, os.cpu_count() or 2))  # drafts that are recorded beside one another
 LARGE: Final = 4_000  # calls of a program of which not even so few are
 
 
@@ -33,7 +36,7 @@ class Nearby(NamedTuple):
 
 def mended_nearby(
     broken: Broken, index: int, finding: Finding, before: tuple[TextEdit, ...], forgotten: bool = False
-) -> Generator[Step, Any, Nearby]:
+) -> Generator[Step | tuple[Step, ...], Any, Nearby]:
     """What drafts near a finding make of it.
 
     A draft must be right on a second mesh, whether or not it brings in numbers: nothing but the proof says that it is meant.  Where no other mesh can be recorded, it is
@@ -41,10 +44,10 @@ def mended_nearby(
     """
     message = broken.diagnostics[index].message
     found = Nearby([], broken.spoiled, message)
-    for row in (yield from _rows(broken, index, before, "forgotten" if forgotten else "texts")):
-        failing = yield from _mended(broken, finding, row)
-        if failing is None:
-            continue
+    rows = yield from _rows(broken, index, before, "forgotten" if forgotten else "texts")
+    tried = _Trials(broken, finding, rows)
+    while (one := (yield from tried.next())) is not None:
+        row, failing = one
         fix = replace(from_plain(Fix, row["fix"]), proved=True)
         told = _told(row["headline"], fix, message, finding)
         chance = yield from bounded(unless_right_elsewhere(broken, finding, row), broken.allowed, Chance(None))
@@ -57,26 +60,49 @@ def mended_nearby(
 
 def decided_otherwise(
     broken: Broken, index: int, finding: Finding, before: tuple[TextEdit, ...]
-) -> Generator[Step, Any, Nearby]:
-    """The first decision of Python that mends a finding if it is taken the other way: where it is taken, and no fix."""
+) -> Generator[Step | tuple[Step, ...], Any, Nearby]:
+    """The first decision of Python that mends a finding if it is taken the other way, or number if it is another one: where that is, and no fix."""
     message = broken.diagnostics[index].message
-    for row in (yield from _rows(broken, index, before, "decisions")):
-        failing = yield from _mended(broken, finding, row)
-        if failing is not None:
+    for wanted in ("decisions", "numbers"):
+        tried = _Trials(broken, finding, (yield from _rows(broken, index, before, wanted)))
+        if (one := (yield from tried.next())) is not None:
+            row, failing = one
             fix = from_plain(Fix, row["fix"])
             told = _told(row["headline"], fix, message, finding)
             return Nearby([], broken.spoiled, told, Tried(fix, failing), row["explained"])
     return Nearby([], broken.spoiled, message)
 
 
-def _mended(broken: Broken, finding: Finding, row: dict[str, Any]) -> Generator[Step, Any, frozenset[str] | None]:
-    """The promises that are broken still after a draft; None where it does not mend the finding, or mends another question."""
-    mended = yield from bounded(mends(broken, finding, row["texts"], hasty=True), broken.allowed, None)
-    if mended is None or not (
-        yield Step("prover", "same_question", {"proof": broken.report.proof, "other": mended[0]})
-    ):
+@dataclass(slots=True)
+class _Trials:
+    """Drafts in their order, some of them recorded beside one another, as many as the machine has processors."""
+
+    broken: Broken
+    finding: Finding
+    rows: list[dict[str, Any]]
+    recorded: deque[Captured] = field(default_factory=deque)
+    at: int = 0
+
+    def next(self) -> Generator[Step | tuple[Step, ...], Any, tuple[dict[str, Any], frozenset[str]] | None]:
+        """The next draft that mends the finding, and the promises that are broken still after it; None where there is none, or too much was tried."""
+        return (yield from bounded(self._next(), self.broken.allowed, None))
+
+    def _next(self) -> Generator[Step | tuple[Step, ...], Any, tuple[dict[str, Any], frozenset[str]] | None]:
+        request = self.broken.request
+        while self.at < len(self.rows):
+            if not self.recorded:
+                ahead = self.rows[self.at : self.at + AHEAD]
+                texts = [{**request.overlay, **row["texts"]} for row in ahead]
+                self.recorded.extend((yield from captures(request, texts)))
+            row, captured = self.rows[self.at], self.recorded.popleft()
+            self.at += 1
+            mended = yield from mended_by(self.broken, self.finding, captured, hasty=True)
+            if mended is None:
+                continue
+            question = {"proof": self.broken.report.proof, "other": mended[0]}
+            if (yield Step("prover", "same_question", question)):
+                return row, mended[1]
         return None
-    return mended[1]
 
 
 def _rows(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
@@ -87,7 +87,19 @@ Judge: TypeAlias = Callable[[CheckRequest, Captured, Report], Steps]
 
 def capture(request: CheckRequest, overlay: dict[str, str]) -> Generator[Step, Any, Captured]:
     """The capture of a check with some texts in place of its files."""
-    answer = yield Step(
+    return _captured((yield _recording(request, overlay)))
+
+
+def captures(
+    request: CheckRequest, overlays: Sequence[dict[str, str]]
+) -> Generator[tuple[Step, ...], Any, list[Captured]]:
+    """The same with other texts each, recorded beside one another."""
+    answers = yield tuple(_recording(request, overlay) for overlay in overlays)
+    return [_captured(answer) for answer in answers]
+
+
+def _recording(request: CheckRequest, overlay: dict[str, str]) -> Step:
+    return Step(
         "worker",
         "capture",
         {
@@ -104,6 +116,9 @@ def capture(request: CheckRequest, overlay: dict[str, str]) -> Generator[Step, A
             "script": request.script,
         },
     )
+
+
+def _captured(answer: Any) -> Captured:
     summary = answer["summary"]
     return Captured(
         data=answer["capture"],

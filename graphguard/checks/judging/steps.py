@@ -174,7 +174,7 @@ def _judge(request: CheckRequest, captured: Captured, report: Report, *, retold:
             _hurried(request, captured), report, told, frozenset(outcome.failing), frozenset(numbers.differing), held
         )
         report = yield from repaired(failed, findings, partial(_judge, retold=False) if retold else None)
-    return (yield from _shown(request, report, findings))
+    return (yield from _shown(request, report, findings, frozenset(numbers.differing)))
 
 
 def _hurried(request: CheckRequest, captured: Captured) -> CheckRequest:
@@ -218,11 +218,11 @@ def refuted(outcome: Outcome, numbers: Confirmation) -> bool:
     )
 
 
-def _shown(request: CheckRequest, report: Report, findings: list[Finding]) -> Steps:
-    """The report with the smallest counterexample that was found."""
+def _shown(request: CheckRequest, report: Report, findings: list[Finding], differing: frozenset[str]) -> Steps:
+    """The report with the smallest counterexample that was found; ``differing`` are the promises that numbers refute here."""
     if request.smallest and findings and findings[0].span is not None and smaller_meshes(report.mesh):
         yield report
-        report = replace(report, counterexample=(yield from _smallest(request, report, findings[0])))
+        report = replace(report, counterexample=(yield from _smallest(request, report, differing)))
     return report
 
 
@@ -251,8 +251,10 @@ def _proved_otherwise(
     )
 
 
-def _smallest(request: CheckRequest, report: Report, first: Finding) -> Generator[Step, Any, Counterexample | None]:
-    """A counterexample on the smallest mesh on which the same thing is found at the same place; else the one that there is."""
+def _smallest(
+    request: CheckRequest, report: Report, differing: frozenset[str]
+) -> Generator[Step, Any, Counterexample | None]:
+    """A counterexample on the smallest mesh on which numbers refute the same promises; else the one that there is."""
     for mesh in smaller_meshes(report.mesh):
         captured = yield from capture(replace(request, mesh=mesh), dict(request.overlay))
         if captured.troubles:
@@ -260,14 +262,10 @@ def _smallest(request: CheckRequest, report: Report, first: Finding) -> Generato
         proved = yield Step("prover", "prove", {"capture": captured.data, "effort": "hasty"})
         if proved["outcome"]["proved"]:
             continue
-        row = yield confirming(as_proved(captured, proved), CROSS_CHECK)
-        numbers = from_plain(Confirmation, row)
-        if numbers.status != "differs" or numbers.counterexample is None:
+        numbers = from_plain(Confirmation, (yield confirming(as_proved(captured, proved), CROSS_CHECK)))
+        if numbers.status != "differs" or numbers.counterexample is None or differing != set(numbers.differing):
             continue
-        params = {"proof": proved["proof"], "confirmation": row, "sources": dict(request.overlay)}
-        found = [from_plain(Finding, each) for each in (yield Step("prover", "diagnose", params))]
-        same = found and (found[0].rule, found[0].span) == (first.rule, first.span)
-        if same and _alike(numbers.counterexample, report.counterexample):
+        if _alike(numbers.counterexample, report.counterexample):
             return numbers.counterexample
     return report.counterexample
 

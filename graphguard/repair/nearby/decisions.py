@@ -95,6 +95,18 @@ def turned(scope: Scope, _scene: Scene) -> Iterator[Mistake]:
             yield from _turned(scope, node)
 
 
+def everywhere(scope: Scope, _scene: Scene) -> Iterator[Mistake]:
+    """A branch that every rank takes, taken on the first or the last alone."""
+    dist = distributed_name(scope.program)
+    for node in scope.nodes() if dist is not None else ():
+        if isinstance(node, ast.If | ast.IfExp):
+            text = scope.program.source(node.test)
+            for rank, which in (("0", "first"), (f"{dist}.get_world_size() - 1", "last")):
+                other = f"({text}) and {dist}.get_rank() == {rank}"
+                told = f"the branch of '{shown(text)}' is taken on every rank, where the {which} one alone needs it"
+                yield scope.instead(node.test, other, told)
+
+
 def skipped(scope: Scope, scene: Scene) -> Iterator[Mistake]:
     """The same where one branch runs a collective, and the other does not."""
     for node in scope.nodes():

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from graphguard.ir import Span
 from graphguard.refine.finding import Finding
 from graphguard.repair.drafting.candidates import Candidate
 from graphguard.repair.nearby.alike import inverses, marks, operators, orders, places
 from graphguard.repair.nearby.arguments import as_another_call, as_sibling, flags, left_out
-from graphguard.repair.nearby.decisions import bounded, cleared, counted, skipped, turned, undone
+from graphguard.repair.nearby.decisions import bounded, cleared, counted, everywhere, skipped, turned, undone
 from graphguard.repair.nearby.left_over import discarded, idle, kept_from_loop, uncalled, unread_parameters
+from graphguard.repair.nearby.numbers import numbers
 from graphguard.repair.nearby.order import earlier, exchanged
 from graphguard.repair.nearby.scene import FAR, Kind, Mistake, Scene
 from graphguard.repair.text.frames import Sources
@@ -49,13 +52,14 @@ KINDS: Final = (
     Asked(operators, 2, 3),
     Asked(inverses, 2, 1),
 )
-# Whatever these mend, no fix is made of them.
+# Whatever these mend, no fix is made of them; the less one changes, the earlier it is tried.
 DECISIONS: Final = (
-    Asked(undone, 0, 4),
-    Asked(turned, 0, 4),
     Asked(counted, 0, 4),
-    Asked(bounded, 1, 4),
+    Asked(bounded, 0, 4),
+    Asked(turned, 0, 4),
+    Asked(undone, 0, 4),
     Asked(cleared, 1, 4),
+    Asked(everywhere, 2, 4),
 )
 _FORGOTTEN: Final = frozenset((left_out, unread_parameters))
 _WANTED: Final[dict[str, tuple[Asked, ...]]] = {
@@ -69,10 +73,11 @@ _WANTED: Final[dict[str, tuple[Asked, ...]]] = {
 def nearby(
     finding: Finding, sources: Sources, before: tuple[TextEdit, ...] = (), wanted: str = "texts"
 ) -> list[Candidate]:
-    """Edited sources, each with one draft on top of the edits that were made ``before``; ``wanted`` are all ``texts``, only what is ``forgotten`` (callers do not give it, or functions do not read it), ``decisions``, or those of them that leave ``collectives`` out."""
+    """Edited sources, each with one draft on top of the edits that were made ``before``; ``wanted`` are all ``texts``, only what is ``forgotten`` (callers do not give it, or functions do not read it), ``decisions``, ``numbers``, or those of the decisions that leave ``collectives`` out."""
     found = []
-    most = MOST if wanted in ("texts", "forgotten") else FEW
-    for mistake in near(finding, sources, _WANTED[wanted])[:most]:
+    most = FEW if wanted in ("decisions", "collectives") else MOST
+    rows = worked_out(finding, sources) if wanted == "numbers" else near(finding, sources, _WANTED[wanted])
+    for mistake in rows[:most]:
         texts = applied((*before, *mistake.edits), sources) if apart(before, mistake.edits) else None
         if texts is not None:
             fix = Fix(mistake.title, mistake.edits, proved=False, place=mistake.place)
@@ -80,11 +85,21 @@ def nearby(
     return found
 
 
+def worked_out(finding: Finding, sources: Sources) -> list[Mistake]:
+    """Other values for the numbers that a finding rests on."""
+    places = _places(finding, sources)
+    scene = Scene.of(sources.programs(), places, sources.capture)
+    return list(itertools.islice(numbers(scene, places, finding.rule == "wrong-scale"), MOST))
+
+
+def _places(finding: Finding, sources: Sources) -> list[Span]:
+    around = [each.span for each in finding.related if each.span != sources.capture.check.span]
+    return [] if finding.span is None else [finding.span, *around]
+
+
 def near(finding: Finding, sources: Sources, kinds: Sequence[Asked] = KINDS) -> list[Mistake]:
     """What may be wrong with the project's files."""
-    around = [each.span for each in finding.related if each.span != sources.capture.check.span]
-    places = [] if finding.span is None else [finding.span, *around]
-    scene = Scene.of(sources.programs(), places, sources.capture)
+    scene = Scene.of(sources.programs(), _places(finding, sources), sources.capture)
     found: dict[tuple[TextEdit, ...], tuple[int, Mistake]] = {}
     for asked in kinds:
         for scope in scene.scopes:

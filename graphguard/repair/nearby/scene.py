@@ -117,13 +117,14 @@ class Scope:
 
 @dataclass(slots=True)
 class Scene:
-    """The scopes of a project, the nearest to a finding first, its definitions, all that its texts name, the lines that operators come from, and the attributes by which something is chosen."""
+    """The scopes of a project, the nearest to a finding first, its definitions, all that its texts name, the lines that operators come from, the attributes by which something is chosen, and the sizes of the mesh."""
 
     scopes: list[Scope]
     defined: dict[str, list[Scope]] = field(default_factory=dict)
     named: set[str] = field(default_factory=set)
     computing: frozenset[tuple[str, int]] = frozenset()
     deciding: frozenset[str] = frozenset()
+    sizes: tuple[int, ...] = ()
     _alike: defaultdict[tuple[object, ...], list[Scope]] = field(default_factory=lambda: defaultdict(list))
 
     @classmethod
@@ -146,7 +147,8 @@ class Scene:
         frames = [frame.span for graph in capture.graphs for frame in graph.frames]
         computing = frozenset((span.file, line) for span in frames for line in range(span.line, span.end_line + 1))
         asked = frozenset(name for program in programs for name in _asked(program))
-        return cls(sorted(scopes, key=lambda each: each.away)[:_MOST], dict(defined), named, computing, asked)
+        sizes = tuple(sorted({size for size in capture.mesh.values() if size > 1}))
+        return cls(sorted(scopes, key=lambda each: each.away)[:_MOST], dict(defined), named, computing, asked, sizes)
 
     def callees(self, call: ast.Call) -> list[Scope]:
         """The functions of the project that a call may mean, by its name."""

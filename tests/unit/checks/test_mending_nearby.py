@@ -31,6 +31,12 @@ SEEN = Span("model.py", 9, 1, 9, 4)
 MENDED = Span("model.py", 3, 1, 3, 4)
 
 
+@pytest.fixture(autouse=True)
+def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two drafts are recorded beside one another."""
+    monkeypatch.setattr(nearby, "AHEAD", 2)
+
+
 def row(title: str, place: Span | None = None) -> dict[str, Any]:
     fix = to_plain(Fix(title, (), False, place=place))
     texts = {"file": title}
@@ -69,19 +75,22 @@ class Answers:
         self.recorded: list[tuple[int, str]] = []
 
     def __call__(self, step: Any) -> Any:
+        if isinstance(step, tuple):
+            return tuple(map(self, step))
         match step.method:
             case "candidates":
                 return self.usual
             case "nearby":
                 self.asked.append(step.params["wanted"])
-                return [] if step.params["wanted"] == "decisions" else self.rows
+                return [] if step.params["wanted"] in ("decisions", "numbers") else self.rows
             case "capture":
                 ranks, text = step.params["mesh"]["dp"], step.params["overlay"].get("file", "")
                 self.recorded.append((ranks, text))
                 cannot = ranks != 2 and self.ranks.get(ranks, "troubles") == "troubles"
-                return {"capture": b"", "summary": TROUBLED if cannot else SUMMARY}
+                return {"capture": f"{ranks} {text}".encode(), "summary": TROUBLED if cannot else SUMMARY}
             case "prove":
-                ranks, text = self.recorded[-1]
+                meshed, _, text = step.params["capture"].decode().partition(" ")
+                ranks = int(meshed)
                 is_right = text in self.right and (ranks == 2 or self.ranks[ranks] == "right")
                 outcome = Outcome(is_right, (PromiseOutcome("w", is_right, ""),))
                 return {"proof": "edited", "outcome": to_plain(outcome)}

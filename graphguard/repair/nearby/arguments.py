@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from graphguard.repair.nearby.scene import Mistake, Scene, Scope
+from graphguard.repair.text.program import is_module
 from graphguard.repair.text.vocabulary import called_name
 
 _FLAGS: Final = ("is_", "use_", "has_", "enable", "disable", "no_")
@@ -39,8 +40,13 @@ def _lacking(call: ast.Call, scope: Scope, scene: Scene) -> Mistake | None:
 
 
 def _known(call: ast.Call, scope: Scope, scene: Scene) -> dict[str, str]:
-    """What is in sight of a call by the name of a parameter: as a name, as what the object keeps, or as what another call gives to a parameter of that name."""
-    found: dict[str, str] = {}
+    """What is in sight of a call by the name of a parameter: as a name, as what the object keeps, as what the function reads of another, or as what another call gives to a parameter of that name."""
+    found = {
+        name: scope.program.source(node)
+        for node in scope.nodes()
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and not is_module(node)
+        for name in (node.attr, node.attr.removesuffix("s"))
+    }
     for other in scope.calls():
         for callee in scene.callees(other) if other is not call else ():
             for name, argument in _bound(other, callee).items():

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ast
 import copy
+import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,6 +21,7 @@ from graphguard.repair.text.vocabulary import called_name
 from graphguard.report.diagnostics import TextEdit
 
 _FAR: Final = 6  # definitions between a number and what is wrong
+_NEAR: Final = 4  # calls between a function and what is wrong
 _MANY: Final = 6  # definitions of one name, of which nothing tells which is meant
 _OF_NUMBERS: Final = frozenset(
     [
@@ -60,12 +62,14 @@ _NUMBERED: Final = re.compile(
 def numbers(scene: Scene, places: Sequence[Span], scaled: bool) -> Iterator[Mistake]:
     """Other values for the numbers that the places of a finding rest on, those first that the fewest definitions lie between; ``scaled``: nothing but factors.
 
-    Of what a rank works out of its own number, what rank 0 has: where the parts of ranks begin, the graphs say.
+    Of what a rank works out of its own number, what rank 0 has: where the parts of ranks begin, the graphs say.  This is tried of all that is near: libraries that shuffle or draw hide what rests on it.
     """
     slice_ = _Slice(scene)
     for place in places:
         slice_.start(place)
-    for program, value in slice_.found():
+    found = list(slice_.found())
+    own = [each for each in found if _is_own(each[1])] + list(_own(scene, slice_.seen))
+    for program, value in itertools.chain(own, (each for each in found if not _is_own(each[1]))):
         text, place = program.source(value), program.span(value)
         others = _of_all(value) if _is_own(value) else _others(value, text, scene.sizes, scaled)
         for other, title, told in others:
@@ -97,9 +101,17 @@ def _of_all(value: ast.expr) -> Iterator[tuple[str, str, str]]:
     yield f"({other})", "{} of rank 0 on all ranks", "is each rank's own, where all ranks need the same"
 
 
+def _own(scene: Scene, known: Collection[ast.AST]) -> Iterator[tuple[Program, ast.expr]]:
+    """What functions near a finding work out of the number of a rank."""
+    for scope in scene.scopes:
+        for node in scope.nodes() if scope.away <= _NEAR else ():
+            if isinstance(node, ast.Assign) and node.value not in known and _is_own(node.value):
+                yield scope.program, node.value
+
+
 def _is_own(value: ast.expr) -> bool:
-    """Whether a value is worked out of the number of a rank."""
-    return any(map(_is_rank, ast.walk(value)))
+    """Whether a value is worked out of the number of a rank, and not that number itself."""
+    return isinstance(value, ast.BinOp) and any(map(_is_rank, ast.walk(value)))
 
 
 def _is_rank(node: ast.AST) -> bool:

@@ -100,8 +100,11 @@ class Scope:
     def one_more(self, call: ast.Call, text: str, told: str) -> Mistake:
         """One more argument of a call."""
         at = self.program.span(call)
-        end = Span(at.file, at.end_line, at.end_column - 1, at.end_line, at.end_column - 1)
-        return Mistake(told, text, (TextEdit(end, f", {text}" if call.args or call.keywords else text),), at)
+        given = [self.program.span(each) for each in (*call.args, *(word.value for word in call.keywords))]
+        last = max(given, key=lambda span: (span.end_line, span.end_column), default=None)
+        line, column = (at.end_line, at.end_column - 1) if last is None else (last.end_line, last.end_column)
+        place = Span(at.file, line, column, line, column)
+        return Mistake(told, text, (TextEdit(place, text if last is None else f", {text}"),), at)
 
     def before(self, statement: ast.stmt, text: str, told: str, title: str) -> Mistake:
         """A text before a statement."""

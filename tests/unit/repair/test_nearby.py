@@ -470,3 +470,20 @@ def test_drafts_are_made_on_top_of_earlier_edits_where_these_lie_apart() -> None
     assert "return interleaved(q, k, v)" in made.texts[FILE]
     same = TextEdit(Span(FILE, line, 1, line, 99), "    return q")
     assert not any("interleaved" in each.fix.title for each in nearby(finding, sources(text), (same,)))
+
+
+def test_what_a_function_reads_of_another_object_is_in_sight_and_a_comma_at_the_end_does_not_matter() -> None:
+    text = """
+        def attend(q, k, table=None):
+            return q, k, table
+
+        def forward(q, k):
+            context = current()
+            if context.tables is not None:
+                k = context.cache
+            return attend(
+                q,
+                k,
+            )
+    """
+    assert changed(text, "return attend", "        k,\n    )", "        k, table=context.tables,\n    )")

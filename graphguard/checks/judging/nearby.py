@@ -20,6 +20,7 @@ from graphguard.report.diagnostics import Fix, TextEdit
 
 CALLS: Final = 10_000  # of programs that are recorded anew for one finding, all drafts together
 FEWEST: Final = 4
+_OF_NUMBERS: Final = frozenset(("wrong-relation", "wrong-scale", "wrong-shard"))  # what a number may be the cause of
 AHEAD: Final = min(8, max(2, os.cpu_count() or 2))  # drafts that are recorded beside one another
 LARGE: Final = 4_000  # calls of a program of which not even so few are
 
@@ -63,7 +64,7 @@ def decided_otherwise(
 ) -> Generator[Step | tuple[Step, ...], Any, Nearby]:
     """The first decision of Python that mends a finding if it is taken the other way, or number if it is another one: where that is, and no fix."""
     message = broken.diagnostics[index].message
-    for wanted in ("decisions", "numbers"):
+    for wanted in ("decisions", "numbers") if finding.rule in _OF_NUMBERS else ("decisions",):
         tried = _Trials(broken, finding, (yield from _rows(broken, index, before, wanted)))
         if (one := (yield from tried.next())) is not None:
             row, failing = one

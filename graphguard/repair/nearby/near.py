@@ -56,8 +56,8 @@ KINDS: Final = (
 DECISIONS: Final = (
     Asked(counted, 0, 4),
     Asked(bounded, 0, 4),
-    Asked(turned, 0, 4),
     Asked(undone, 0, 4),
+    Asked(turned, 0, 4),
     Asked(cleared, 1, 4),
     Asked(everywhere, 2, 4),
 )
@@ -75,7 +75,7 @@ def nearby(
 ) -> list[Candidate]:
     """Edited sources, each with one draft on top of the edits that were made ``before``; ``wanted`` are all ``texts``, only what is ``forgotten`` (callers do not give it, or functions do not read it), ``decisions``, ``numbers``, or those of the decisions that leave ``collectives`` out."""
     found = []
-    most = FEW if wanted in ("decisions", "collectives") else MOST
+    most = MOST if wanted in ("texts", "forgotten") else FEW
     rows = worked_out(finding, sources) if wanted == "numbers" else near(finding, sources, _WANTED[wanted])
     for mistake in rows[:most]:
         texts = applied((*before, *mistake.edits), sources) if apart(before, mistake.edits) else None
@@ -89,7 +89,7 @@ def worked_out(finding: Finding, sources: Sources) -> list[Mistake]:
     """Other values for the numbers that a finding rests on."""
     places = _places(finding, sources)
     scene = Scene.of(sources.programs(), places, sources.capture)
-    return list(itertools.islice(numbers(scene, places, finding.rule == "wrong-scale"), MOST))
+    return list(itertools.islice(numbers(scene, places, finding.rule == "wrong-scale"), FEW))
 
 
 def _places(finding: Finding, sources: Sources) -> list[Span]:

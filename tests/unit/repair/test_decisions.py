@@ -100,3 +100,19 @@ def test_one_of_several_conditions_does_not_decide() -> None:
     texts = [edited(text, list(each.edits)) for each in found]
     assert text.replace("self.reshards and not self.is_root", "self.reshards") in texts
     assert text.replace("self.reshards and not self.is_root", "not self.is_root") in texts
+
+
+def test_a_branch_is_taken_on_one_rank_alone_unless_it_asks_which() -> None:
+    body = """
+        def scaled(x, steps, rank):
+            if steps > 1:
+                x = x / steps
+            if rank == 0:
+                x = x + 1
+            return x
+    """
+    text, found = decisions(body, "return x")
+    texts = [edited(text, list(each.edits)) for each in found]
+    assert text.replace("if steps > 1", "if (steps > 1) and dist.get_rank() == 0") in texts
+    assert text.replace("if steps > 1", "if (steps > 1) and dist.get_rank() == dist.get_world_size() - 1") in texts
+    assert text.replace("if rank == 0", "if (rank == 0) and dist.get_rank() == 0") not in texts

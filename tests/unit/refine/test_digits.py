@@ -50,7 +50,7 @@ MESHES: Final = {
 }
 NARROWED: Final = {"narrowed": {"tp": 4}}
 #: Every so many-th mutant, that the tests of a program end in a few seconds.
-STEPS: Final = {"layer": 41, "two_axes": 2, "sequence": 2, "experts": 2}
+STEPS: Final = {"layer": 82, "two_axes": 5, "sequence": 2, "experts": 2, "words": 4, "vocabulary": 4, "pipeline": 4}
 
 
 @pytest.fixture(scope="module")

@@ -100,7 +100,7 @@ describe("a day in VS Code", () => {
     await code.command("View: Toggle Problems");
     await code.page.locator(".markers-panel .monaco-list-row", { hasText: "did you mean 'timeout'" }).first().waitFor();
     await code.shot("configuration");
-    await status(/1 broken/); // fixes of the check before may still be proved
+    await status(/1 broken/);
     write("pyproject.toml", CONFIGURATION);
     await code.page.locator(".markers-panel .monaco-list-row", { hasText: "did you mean 'timeout'" }).first().waitFor({ state: "detached" });
     await code.command("View: Toggle Problems");
@@ -130,7 +130,7 @@ describe("a day in VS Code", () => {
   test("a file that is deleted while it is open keeps its findings until it is closed", async () => {
     rmSync(path.join(code.workspace, FILE));
     await code.page.waitForTimeout(2000); // whatever its going away sets off has happened by then
-    await status(/1 broken/); // fixes of the check before may still be proved
+    assert(/1 broken/.test(await code.languageStatus()));
     await code.shot("deleted");
   });
 });

@@ -30,8 +30,8 @@ def _lacking(call: ast.Call, scope: Scope, scene: Scene) -> Mistake | None:
     for callee in scene.callees(call):
         if callee.function is scope.function:
             continue
-        taken = _bound(call, callee)
-        found = {name: known[name] for name in _optional(callee) if name not in taken and name in known}
+        taken = bound(call, callee)
+        found = {name: known[name] for name in optional(callee) if name not in taken and name in known}
         if found:
             names = " and ".join(f"'{text}'" for text in found.values())
             told = f"{names} {'are' if len(found) > 1 else 'is'} in sight and not given to '{called_name(call)}', which has a default"
@@ -40,7 +40,7 @@ def _lacking(call: ast.Call, scope: Scope, scene: Scene) -> Mistake | None:
 
 
 def _known(call: ast.Call, scope: Scope, scene: Scene) -> dict[str, str]:
-    """What is in sight of a call by the name of a parameter: as a name, as what the object keeps, as what the function reads of another, or as what another call gives to a parameter of that name."""
+    """What is in sight of a call by the name of a parameter: as a name, as what the object keeps, as what the function reads of another under that name or its plural, or as what another call gives to a parameter of that name."""
     found = {
         name: scope.program.source(node)
         for node in scope.nodes()
@@ -49,7 +49,7 @@ def _known(call: ast.Call, scope: Scope, scene: Scene) -> dict[str, str]:
     }
     for other in scope.calls():
         for callee in scene.callees(other) if other is not call else ():
-            for name, argument in _bound(other, callee).items():
+            for name, argument in bound(other, callee).items():
                 if isinstance(argument, ast.Name | ast.Attribute):
                     found[name] = scope.program.source(argument)
     return {
@@ -68,8 +68,8 @@ def flags(scope: Scope, scene: Scene) -> Iterator[Mistake]:
                 told = f"'{word.arg}' is {word.value.value} where {text} is needed"
                 yield scope.instead(word.value, text, told, f"{word.arg}={text}")
         for callee in scene.callees(call)[:1]:
-            known = _bound(call, callee)
-            for name, value in _optional(callee).items():
+            known = bound(call, callee)
+            for name, value in optional(callee).items():
                 if name not in known and isinstance(value, ast.Constant) and isinstance(value.value, bool):
                     told = f"'{name}' is left at {value.value} where {not value.value} is needed"
                     for text in (*_deciding(call, scope), str(not value.value)):
@@ -119,7 +119,7 @@ def _definition(argument: ast.expr, scope: Scope) -> ast.expr | None:
     return values[0] if len(values) == 1 else None
 
 
-def _optional(callee: Scope) -> dict[str, ast.expr]:
+def optional(callee: Scope) -> dict[str, ast.expr]:
     """The parameters of a function that have a default."""
     arguments = callee.function.args
     named = [*arguments.posonlyargs, *arguments.args]
@@ -128,7 +128,7 @@ def _optional(callee: Scope) -> dict[str, ast.expr]:
     return {name.arg: value for name, value in pairs}
 
 
-def _bound(call: ast.Call, callee: Scope) -> dict[str, ast.expr]:
+def bound(call: ast.Call, callee: Scope) -> dict[str, ast.expr]:
     """The parameters that a call gives, each with what it gives."""
     arguments = callee.function.args
     named = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]

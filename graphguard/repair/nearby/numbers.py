@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from graphguard.ir import Span
+from graphguard.repair.nearby.arguments import bound, optional
 from graphguard.repair.nearby.scene import Mistake, Scene, Scope, shown
 from graphguard.repair.text.program import Function, Program
 from graphguard.repair.text.vocabulary import called_name
@@ -23,7 +24,7 @@ from graphguard.report.diagnostics import TextEdit
 _FAR: Final = 6  # definitions between a number and what is wrong
 _NEAR: Final = 4  # calls between a function and what is wrong
 _MANY: Final = 6  # definitions of one name, of which nothing tells which is meant
-_OF_NUMBERS: Final = frozenset(
+_FUNCTIONS: Final = frozenset(
     [
         "abs",
         "bool",
@@ -207,21 +208,11 @@ class _Slice:
         """What callers give for a parameter, or its default."""
         klass = scope.klass
         called = klass.name if klass is not None and scope.function.name == "__init__" else scope.function.name
-        at = scope.parameters.index(name)
-        found = 0
-        for each in self.scene.scopes:
-            for call in each.calls():
-                if called_name(call) != called or found == _MANY:
-                    continue
-                given = next((word.value for word in call.keywords if word.arg == name), None)
-                given = call.args[at] if given is None and at < len(call.args) else given
-                if given is not None:
-                    found += 1
-                    yield each.program, given
-        arguments = scope.function.args
-        defaults = dict(zip([a.arg for a in reversed(arguments.args)], reversed(arguments.defaults), strict=False))
-        if not found and name in defaults:
-            yield scope.program, defaults[name]
+        calls = ((each.program, call) for each in self.scene.scopes for call in each.calls())
+        given = [(program, bound(call, scope).get(name)) for program, call in calls if called_name(call) == called]
+        found = [(program, value) for program, value in given if value is not None][:_MANY]
+        default = optional(scope).get(name)
+        yield from found or ([(scope.program, default)] if default is not None else [])
 
     def _kept(self, name: str) -> Iterator[tuple[Program, ast.AST]]:
         """What objects keep under a name, and what properties give."""
@@ -289,5 +280,5 @@ def _may_be_number(value: ast.expr) -> bool:
         case ast.IfExp(body=body, orelse=orelse):
             return _may_be_number(body) or _may_be_number(orelse)
         case ast.Call():
-            return called_name(value) in _OF_NUMBERS or called_name(value).startswith(_ANSWERS)
+            return called_name(value) in _FUNCTIONS or called_name(value).startswith(_ANSWERS)
     return False

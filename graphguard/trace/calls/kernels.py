@@ -1,12 +1,13 @@
 """What operators return, from memory: the same operator on operands of the same kind gives results of the same kind.
 
-``FakeTensorMode`` works out shapes by running each operator's shape function, and remembers the answers, but to look one up costs more than all
-the rest of recording.  This memo stands in front of it and takes only what is plain: strided tensors of known sizes, results that are new memory, a view of
-an operand or an operand itself.  Everything else is asked of ``FakeTensorMode`` each time.
+``FakeTensorMode`` works out shapes by running each operator's shape function.  Its own memory of the answers is turned off: to look one up costs more than
+all the rest of recording, and to keep one half as much as to work it out.  This memo stands in front of it and takes only what is plain: strided tensors of
+known sizes, results that are new memory, a view of an operand or an operand itself.  Everything else is asked of ``FakeTensorMode`` each time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -90,8 +91,10 @@ class Kernels:
 
     answers: dict[Key, _Answer] = {}  # noqa: RUF012 - one for the process
 
-    def __init__(self, mode: FakeTensorMode) -> None:
+    def __init__(self, mode: FakeTensorMode, note: Callable[[Any, Any, Any, Any], None] | None = None) -> None:
+        """``note`` is told of calls whose answer is new here: operator, arguments, keywords, result."""
         self._mode = mode
+        self._note = note
         self._attributes: dict[torch.device, dict[str, Any]] = {}
 
     def forget_devices(self) -> None:
@@ -120,6 +123,8 @@ class Kernels:
             if kwargs:
                 parts.extend(kwargs)
                 self._describe(kwargs.values(), parts, operands)
+            if len(operands) > 1:
+                parts.extend(_shared(operands))
             key = tuple(parts)
             answer = self.answers.get(key)
         except (_Unplain, TypeError):  # TypeError: an argument that has no hash
@@ -129,12 +134,11 @@ class Kernels:
             return func(*args, **kwargs) if answer is _NOT_PLAIN else self._results(answer, operands)
         refuse_types(kind, args)
         out = func(*args, **kwargs)
-        if len({_memory(operand) for operand in operands}) == len(
-            operands
-        ):  # else it is not clear which one a view shows
-            if len(self.answers) >= _MOST:
-                self.answers.clear()
-            self.answers[key] = self._checked(_answer_of(out, operands), out, operands)
+        if len(self.answers) >= _MOST:
+            self.answers.clear()
+        self.answers[key] = self._checked(_answer_of(out, operands), out, operands)
+        if self._note is not None:
+            self._note(func, args, kwargs, out)
         return out
 
     def new(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Any:
@@ -299,6 +303,15 @@ def _result_of(value: Any, operands: list[FakeTensor]) -> Any:
         return NotImplemented
     place = (value.storage_offset(), tuple(value.shape), tuple(stride_of(value)))
     return _Result(shown, shown >= 0, *place, value.dtype, value._fake_device)  # noqa: SLF001
+
+
+def _shared(operands: list[FakeTensor]) -> list[int]:
+    """Which operands are one tensor, and which show the same memory: results are a view of the first that does."""
+    tensors: dict[int, int] = {}
+    memories: dict[int, int] = {}
+    found = [tensors.setdefault(id(operand), place) for place, operand in enumerate(operands)]
+    found += [memories.setdefault(_memory(operand), place) for place, operand in enumerate(operands)]
+    return found
 
 
 def _memory(tensor: FakeTensor) -> int:

@@ -99,9 +99,9 @@ class Recording:
         self.world = world
         self.ledger = Ledger(world.rank, answers, ask)
         self._mode = new_fake_mode()
-        self._notes = Notes(self._mode)
+        self._notes = Notes()
         caller = sys._getframe(1)  # noqa: SLF001  # frames beyond are the caller's
-        self._recorder = Recorder(self._mode, self.ledger, caller, copies=copies, draws=draws)
+        self._recorder = Recorder(self._mode, self.ledger, caller, copies=copies, draws=draws, note=self._notes.take)
         self._recorder.declared.update(closed)
         self._makings = Makings(self._recorder.outer)
         self._stack = ExitStack()

@@ -1,4 +1,4 @@
-"""PyTorch's cache of what operators make of fake tensors, filled by the worker for the children to come.
+"""What operators make of fake tensors, worked out by the worker for the children to come.
 
 Two thirds of a recording are operators on shapes that this process has not seen.  A child notes those it had to work out itself, and sends
 them as plain data; the worker works them out once more when it has nothing else to do, so that whatever is forked later finds them.  Nothing that a child
@@ -36,7 +36,9 @@ _CONSTANTS = {
 def new_fake_mode() -> FakeTensorMode:
     """A fake mode in which sizes are concrete unless the data decides them."""
     with _no_stacks():
-        return FakeTensorMode(allow_non_fake_inputs=True, shape_env=Sizes(), static_shapes=True)
+        mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=Sizes(), static_shapes=True)
+    mode.cache_enabled = False  # see :mod:`~graphguard.trace.calls.kernels`
+    return mode
 
 
 @contextlib.contextmanager
@@ -51,46 +53,28 @@ def _no_stacks() -> Iterator[None]:
 
 
 class Notes:
-    """The operator calls of a fake mode whose result was not in the cache, each as JSON text."""
+    """The operator calls of a recording whose answer had to be worked out, each as JSON text."""
 
-    def __init__(self, mode: FakeTensorMode) -> None:
+    def __init__(self) -> None:
         self.calls: dict[str, None] = {}
-        self._usual: Callable[..., object] = mode._cached_dispatch_impl  # noqa: SLF001
-        self._inside = False
-        watched: Any = mode  # operators are registered for FakeTensorMode itself, so that a subclass would not do
-        watched._cached_dispatch_impl = self._dispatch  # noqa: SLF001
 
-    def _dispatch(
-        self, func: Any, types: Sequence[type], args: Sequence[object], kwargs: Mapping[str, object]
-    ) -> object:
-        if self._inside:
-            return self._usual(func, types, args, kwargs)
-        before, self._inside = FakeTensorMode.cache_misses, True
-        try:
-            out = self._usual(func, types, args, kwargs)
-        finally:
-            self._inside = False
-        if (
-            FakeTensorMode.cache_misses != before or func.namespace == "gg"
-        ):  # PyTorch keeps its own operators' results only
-            with contextlib.suppress(_IndescribableError):
-                self.calls[_call(func, args, kwargs, out)] = None
-        return out
+    def take(self, func: Any, args: Sequence[object], kwargs: Mapping[str, object], out: object) -> None:
+        """Note a call, unless it has something that plain data does not describe."""
+        with contextlib.suppress(_IndescribableError):
+            self.calls[_call(func, args, kwargs, out)] = None
 
 
 def rehearse_call(text: str) -> bool:
-    """Work out a noted call, so that the cache knows it; False, and nothing is kept, where the result is not the one noted."""
-    caches: tuple[dict[Any, Any], ...] = (FakeTensorMode.cache, Kernels.answers)
-    known = [len(cache) for cache in caches]
-    if max(known) >= MOST_ENTRIES:
+    """Work out a noted call, so that its answer is known; False, and nothing is kept, where the result is not the one noted."""
+    known = len(Kernels.answers)
+    if known >= MOST_ENTRIES:
         return False
     try:
         agrees = _worked_out(text)
     except Exception:  # noqa: BLE001 - whatever an operator raises: the child that needs the call works it out for itself
         agrees = False
-    for cache, before in zip(caches, known, strict=True):
-        while not agrees and len(cache) > before:
-            cache.popitem()
+    while not agrees and len(Kernels.answers) > known:
+        Kernels.answers.popitem()
     return agrees
 
 
@@ -141,6 +125,7 @@ class _Writer:
 
     def __init__(self) -> None:
         self._seen: dict[int, int] = {}
+        self._memories: dict[int, int] = {}
 
     def value(self, value: object) -> Any:
         if value is None or type(value) in (bool, int, str):
@@ -185,6 +170,7 @@ class _Writer:
                 tensor.storage_offset(),
                 tensor.untyped_storage().nbytes(),
                 tensor.requires_grad,
+                self._memories.setdefault(tensor.untyped_storage()._cdata, len(self._memories)),  # noqa: SLF001
             ]
         }
 
@@ -194,6 +180,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self._tensors: list[torch.Tensor] = []
+        self._memories: dict[int, torch.Tensor] = {}
 
     def value(self, row: Any) -> Any:
         if not isinstance(row, dict):
@@ -213,9 +200,11 @@ class _Reader:
         }
 
     def _tensor(self, row: Any) -> torch.Tensor:
-        dtype, shape, strides, offset, size, differentiable = row
+        dtype, shape, strides, offset, size, differentiable, memory = row
         kind = _CONSTANTS[dtype]
-        whole = torch.empty(size // kind.itemsize, dtype=kind, device="cpu")
+        if memory not in self._memories:
+            self._memories[memory] = torch.empty(size, dtype=torch.uint8, device="cpu")
+        whole = self._memories[memory][: size // kind.itemsize * kind.itemsize].view(kind)
         tensor = whole.as_strided(shape, strides, offset).detach().requires_grad_(bool(differentiable))
         self._tensors.append(tensor)
         return tensor

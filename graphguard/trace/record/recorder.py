@@ -87,10 +87,11 @@ class Recorder(TorchDispatchMode):
         *,
         copies: bool = False,
         draws: bool = False,
+        note: Callable[[Any, Any, Any, Any], None] | None = None,
     ) -> None:
         super().__init__()
         self.fake_mode = fake_mode
-        self.kernels = Kernels(fake_mode)
+        self.kernels = Kernels(fake_mode, note)
         self.ledger = ledger
         self.events: list[Event] = []
         self.groups: list[Event] = []

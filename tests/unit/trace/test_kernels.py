@@ -166,3 +166,22 @@ def test_results_are_the_operand_a_view_of_it_or_new() -> None:
             parts = kernels.run(kind_of(aten.split.Tensor), (x, 1), {})
             assert [part.storage_offset() for part in parts] == [0, 3]
             assert all(part.untyped_storage()._cdata == x.untyped_storage()._cdata for part in parts)
+
+
+def test_operands_that_share_memory_are_another_question() -> None:
+    noted: list[Any] = []
+    with new_fake_mode() as mode:
+        kernels = Kernels(mode, lambda func, *_: noted.append(func))
+        aten = torch.ops.aten
+        Kernels.answers.clear()
+        for _ in range(2):
+            x, y, other = torch.empty(2, 3), torch.empty(6), torch.empty(6)
+            seen = x.view(6)
+            like = kernels.run(kind_of(aten.expand_as.default), (y, other), {})
+            assert like.untyped_storage()._cdata == y.untyped_storage()._cdata
+            like = kernels.run(kind_of(aten.expand_as.default), (seen, x.view(6)), {})
+            assert like.untyped_storage()._cdata == x.untyped_storage()._cdata
+            assert kernels.run(kind_of(aten.add_.Tensor), (seen, seen), {}) is seen
+            again = x.view(6)
+            assert kernels.run(kind_of(aten.add_.Tensor), (seen, again), {}) is seen
+        assert noted == [aten.expand_as.default] * 2 + [aten.add_.Tensor] * 2, "each is asked once"

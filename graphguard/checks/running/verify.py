@@ -35,11 +35,13 @@ from graphguard.trace.programs.troubles import trouble_of_ending
 
 # What every child would load for itself: importing it leaves torch as it is.
 _LOADED_ONCE = (
+    "graphguard.confirm.check",
     "graphguard.trace.programs.ranks",
     "torch._dynamo",
     "torch.distributed.fsdp",
     "torch.distributed.tensor.debug",
     "torch.distributed.tensor.parallel",
+    "torch.fx.experimental.validator",
 )
 # Of what nothing is called.
 _PLAIN = (str, bytes, int, float, tuple, list, dict, set, type(None))

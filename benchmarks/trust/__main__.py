@@ -1,4 +1,4 @@
-"""``python -m benchmarks.trust rules | fuzz | mutate | world | classes``: the status is 1 where anything unsound was found."""
+"""``python -m benchmarks.trust rules | kernels | fuzz | mutate | world | classes``: the status is 1 where anything unsound was found."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.trust", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("rules", help="every rule against PyTorch, over numbers and over the normal form")
+    asking = commands.add_parser("kernels", help="the shapes that recordings have of operators, against FakeTensorMode")
+    asking.add_argument("--most", type=int, default=25, help="samples of an operator and element type")
     fuzzing = commands.add_parser("fuzz", help="what normal forms of random programs denote, against numbers")
     fuzzing.add_argument("--nodes", type=int, default=100_000)
     fuzzing.add_argument(
@@ -55,6 +57,10 @@ def main() -> int:
     options = parser.parse_args()
     if options.command == "classes":
         return _classes(options.programs, options.seed, options.jobs)
+    if options.command == "kernels":
+        from benchmarks.trust.kernels import compare  # loads PyTorch's own tests
+
+        return min(1, compare(options.most, print))
     if options.command == "rules":
         return _rules()
     if options.command == "world":

@@ -10,6 +10,7 @@ from graphguard.relations.simplify.factoring import brought_together
 from graphguard.relations.simplify.growth import settle_growth
 from graphguard.relations.simplify.hyperbolic import reduced
 from graphguard.relations.simplify.lifting import cancelled, lifted
+from graphguard.relations.simplify.lines import counted_line, counted_lines
 from graphguard.relations.simplify.partial_sums import join_windows
 from graphguard.relations.simplify.powers import powers_written_out, roots_of_multiples, sums_over_themselves
 from graphguard.relations.simplify.selection import meet_one_hots, solve_equations, sum_one_hots
@@ -27,8 +28,8 @@ TABLE: Final = Rules(
         sums_over_themselves,
     ),
     positions=(settle_growth, meet_steps, settle_steps, extend_windows),
-    sums=(join_steps, join_windows, lifted, brought_together, joined_places),
-    quotients=(reduced, partial_fractions),
+    sums=(join_steps, join_windows, counted_lines, lifted, brought_together, joined_places),
+    quotients=(reduced, partial_fractions, counted_line),
     distributed=(mix,),
     divisors=(shared_exponentials,),
     differences=(cancelled,),

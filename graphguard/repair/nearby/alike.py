@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Final
 
-from graphguard.repair.nearby.scene import Mistake, Scene, Scope, kept_by, shown
+from graphguard.repair.nearby.scene import Mistake, Scene, Scope, asks_which, kept_by, shown
 from graphguard.repair.text.program import is_module
 from graphguard.repair.text.vocabulary import called_name
 from graphguard.report.diagnostics import TextEdit
@@ -73,11 +73,18 @@ def _is_like(name: str, other: str) -> bool:
 
 
 def operators(scope: Scope, scene: Scene) -> Iterator[Mistake]:
-    """The remainder for the quotient of whole numbers and the other way round, a step forward for one back, a bound of a mask that counts."""
+    """The remainder for the quotient of whole numbers and the other way round, a step forward for one back, a bound of a mask that counts.
+
+    What a branch asks of anything but a rank is a decision: of the few numbers that it is asked of, many other questions have the same answers.
+    """
     source = scope.program.source
+    branches = [node for node in scope.nodes() if isinstance(node, ast.If | ast.IfExp | ast.While)]
+    asked = {each for node in branches if not asks_which(node.test) for each in ast.walk(node.test)}
     for node in scope.nodes():
         match node:
-            case ast.BinOp(op=ast.Mod() | ast.FloorDiv(), left=left, right=right) if not _is_text(left):
+            case ast.BinOp(op=ast.Mod() | ast.FloorDiv(), left=left) if node in asked or _is_text(left):
+                continue
+            case ast.BinOp(op=ast.Mod() | ast.FloorDiv(), left=left, right=right):
                 yield _otherwise(scope, node, f"{source(left)} {_OTHER[type(node.op)]} {source(right)}")
                 if isinstance(left, ast.BinOp) and isinstance(left.op, ast.Add | ast.Sub):
                     yield _otherwise(scope, left, f"{source(left.left)} {_OTHER[type(left.op)]} {source(left.right)}")

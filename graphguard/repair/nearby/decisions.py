@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from graphguard.repair.nearby.alike import COMPARED
-from graphguard.repair.nearby.scene import Mistake, Scene, Scope, shown
+from graphguard.repair.nearby.scene import Mistake, Scene, Scope, asks_which, shown
 from graphguard.repair.text.vocabulary import called_name, distributed_name
 from graphguard.report.diagnostics import TextEdit
 
@@ -99,18 +99,12 @@ def everywhere(scope: Scope, _scene: Scene) -> Iterator[Mistake]:
     """A branch that does not ask which rank it is on, taken on the first or the last alone."""
     dist = distributed_name(scope.program)
     for node in scope.nodes() if dist is not None else ():
-        if isinstance(node, ast.If | ast.IfExp) and not _asks_which(node.test):
+        if isinstance(node, ast.If | ast.IfExp) and not asks_which(node.test):
             text = scope.program.source(node.test)
             for rank, which in (("0", "first"), (f"{dist}.get_world_size() - 1", "last")):
                 other = f"({text}) and {dist}.get_rank() == {rank}"
                 told = f"the branch of '{shown(text)}' is needed on the {which} rank alone"
                 yield scope.instead(node.test, other, told)
-
-
-def _asks_which(test: ast.expr) -> bool:
-    """Whether a test asks for a rank, or a stage."""
-    names = (getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(test))
-    return any("rank" in name or "stage" in name for name in names)
 
 
 def skipped(scope: Scope, scene: Scene) -> Iterator[Mistake]:

@@ -202,6 +202,12 @@ def _but_for_constants(function: Function) -> str:
     return re.sub(r"Constant\(value=[^()]*\)", "Constant", "\n".join(rows))
 
 
+def asks_which(test: ast.expr) -> bool:
+    """Whether what a branch asks is which rank it is on, or which stage."""
+    names = (getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(test))
+    return any("rank" in name or "stage" in name for name in names)
+
+
 def shown(text: str, most: int = 44) -> str:
     """A text in one line, shortened."""
     line = " ".join(text.split())

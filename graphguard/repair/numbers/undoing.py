@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -68,7 +69,8 @@ def with_elements(whole: Array, part: Array, numbers: Array) -> Array:
 
 
 def _rows(value: Array, dim: int) -> Array:
-    return np.moveaxis(value, dim, 0).reshape(value.shape[dim], -1)
+    lines = np.moveaxis(value, dim, 0)
+    return lines.reshape(len(lines), prod(lines.shape[1:]))
 
 
 def _found(wanted: Array, rows: Array) -> tuple[int, ...] | None:

@@ -329,6 +329,16 @@ def test_operators_and_orders_are_written_otherwise(old: str, new: str) -> None:
     assert changed(text, "return y", old, new)
 
 
+@pytest.mark.parametrize(("asked", "wanted"), [("rank % 2", True), ("index % 2", False), ("(index - 1) % 2", False)])
+def test_what_a_branch_asks_of_anything_but_a_rank_is_no_mistake_of_writing(asked: str, wanted: bool) -> None:
+    text = f"""
+        def forward(x, index, rank):
+            y = x if {asked} == 0 else 2 * x
+            return y
+    """
+    assert changed(text, "return y", asked, asked.replace("%", "//")) is wanted
+
+
 def test_the_inverse_of_an_order_is_taken_of_tensors_alone() -> None:
     text = HEAD + "def forward(x, index, parts, i):\n    y = x[index]\n    part = parts[i]\n    return y + part\n"
     finding = Finding("wrong-relation", "x", Span(FILE, 6, 1, 6, 2))

@@ -78,14 +78,27 @@ def _leading(scope: Scope, scene: Scene) -> list[tuple[Scope, ast.stmt]]:
 
 
 def bounded(scope: Scope, _scene: Scene) -> Iterator[Mistake]:
-    """A bound that counts where it does not, or the other way round, in what a branch asks."""
+    """In what a branch asks: a bound that counts where it does not, or the other way round; a step that is counted from zero where it is from one."""
     source = scope.program.source
     asked = (node.test for node in scope.nodes() if isinstance(node, ast.If | ast.IfExp | ast.While))
     for node in (each for test in asked for each in ast.walk(test)):
         match node:
             case ast.Compare(ops=[op], left=left, comparators=[right]) if type(op) in COMPARED:
-                other = f"{source(left)} {COMPARED[type(op)]} {source(right)}"
-                yield scope.instead(node, other, f"'{shown(source(node))}' is asked where '{shown(other)}' is needed")
+                others = [f"{source(left)} {COMPARED[type(op)]} {source(right)}"]
+            case ast.BinOp(op=ast.Mod(), left=left, right=right) if not isinstance(left, ast.Constant | ast.JoinedStr):
+                others = [f"{other} % {source(right)}" for other in _counted_from(left, source(left))]
+            case _:
+                continue
+        for other in others:
+            yield scope.instead(node, other, f"'{shown(source(node))}' is asked where '{shown(other)}' is needed")
+
+
+def _counted_from(number: ast.expr, text: str) -> list[str]:
+    """A number one more, and one less."""
+    match number:
+        case ast.BinOp(op=ast.Add() | ast.Sub(), left=left, right=ast.Constant(value=1)):
+            return [ast.unparse(left)]
+    return [f"({text} + 1)", f"({text} - 1)"]
 
 
 def turned(scope: Scope, _scene: Scene) -> Iterator[Mistake]:

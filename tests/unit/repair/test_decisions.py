@@ -46,6 +46,25 @@ def test_a_branch_is_turned() -> None:
     assert text.replace("x.dim() == 0", "x.dim() != 0") in texts
 
 
+def test_steps_are_counted_from_zero_or_from_one() -> None:
+    body = """
+        def step(x, index, many):
+            if index % many != 0:
+                return x
+            if (index + 1) % many == 0:
+                return x.sum()
+            if "%d" % index == "1":
+                return x
+            return 2 * x
+    """
+    text, found = decisions(body, "return 2 * x")
+    texts = [edited(text, list(each.edits)) for each in found]
+    assert text.replace("index % many != 0", "(index + 1) % many != 0") in texts
+    assert text.replace("index % many != 0", "(index - 1) % many != 0") in texts
+    assert text.replace("(index + 1) % many == 0", "index % many == 0") in texts
+    assert not any('("%d" + 1)' in each for each in texts)
+
+
 def test_one_more_is_not_counted() -> None:
     body = """
         def first(rank, length):

@@ -25,7 +25,7 @@ TYPES = (torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64
 
 
 class Compared(TorchDispatchMode):
-    """Asks both of every call that changes no operand; ``differences`` has the calls on which they differ."""
+    """Asks both of every call that changes no operand; ``differences`` has the operators on which they differ."""
 
     def __init__(self, mode: Any, asked: Counter[str], differences: dict[str, str]) -> None:
         super().__init__()
@@ -34,21 +34,22 @@ class Compared(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
         """The answer of ``FakeTensorMode``."""
         kwargs = kwargs or {}
-        mutable = func._schema.is_mutable  # noqa: SLF001
-        said = None if mutable else self.kernels.said_by_kernel(kind_of(func), args, kwargs)
+        if func._schema.is_mutable:  # noqa: SLF001
+            return func(*args, **kwargs)
         self.asked["calls"] += 1
+        Kernels.answers.clear()
+        try:
+            ours = _facts(self.kernels.run(kind_of(func), args, kwargs), args, kwargs)
+        except Exception:  # noqa: BLE001 - types that kernels refuse, and FakeTensorMode does not
+            self.asked["refused by us"] += 1
+            return func(*args, **kwargs)
         try:
             out = func(*args, **kwargs)
         except Exception as error:
-            if said is not None:
-                self.differences.setdefault(f"{func}, which is refused", repr(error))
+            self.differences.setdefault(f"{func}, which is refused", repr(error))
             raise
-        if said is not None:
-            self.asked["answered"] += 1
-            operands = tree_leaves((args, kwargs))
-            theirs, ours = (_facts(each, operands) for each in (out, said[0]))
-            if theirs != ours:
-                self.differences.setdefault(str(func), f"{theirs}, and not {ours}")
+        if (theirs := _facts(out, args, kwargs)) != ours:
+            self.differences.setdefault(str(func), f"{theirs}, and not {ours}")
         return out
 
 
@@ -95,7 +96,8 @@ def _run(operator: Any, first: Any, args: Any, kwargs: Any) -> None:
         torch.autograd.backward(losses)
 
 
-def _facts(value: Any, operands: list[Any]) -> list[Any]:
+def _facts(value: Any, args: Any, kwargs: Any) -> list[Any]:
+    operands = tree_leaves((args, kwargs))
     several = isinstance(value, (list, tuple))
     return [type(value) if several else None, *(_fact(one, operands) for one in (value if several else (value,)))]
 

@@ -49,16 +49,16 @@ def _number(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> Terms | N
     line = _line_of(ref[0])
     if line is None:
         return None
-    (hot, _, window, base, steps), axis, stride = line
+    (half, _, window, base, steps), axis, stride = line
     low, high = ref[3][0]
     rest = tuple(step for step in steps if step[1] != len(ref[0].shape))
-    asked = hot.factors[0]
+    asked = half.factors[0]
     slope = _slope(asked, axis)
     if abs(slope * stride) != 1:
         return None
     last = high - 1 if slope * stride > 0 else low
     place = (*base[:axis], base[axis] + stride * last, *base[axis + 1 :])
-    truth = through((ref[0], ref[1], ref[2], ()), (hot, 1, window, place, rest))
+    truth = through((ref[0], ref[1], ref[2], ()), (half, 1, window, place, rest))
     inside = None if truth is None else through(truth, asked)
     terms = None if inside is None else opened(inside)
     if terms is None:

@@ -163,17 +163,6 @@ class Kernels:
             self._note(func, args, kwargs, out)
         return out
 
-    def said_by_kernel(self, kind: Kind, args: Any, kwargs: Any) -> tuple[Any] | None:
-        """What the kernel for the ``meta`` device returns, where a recording would ask it first; see ``python -m benchmarks.trust kernels``."""
-        operands: list[FakeTensor] = []
-        try:
-            self._describe((*args, *kwargs.values()), [], operands)
-            refuse_types(kind, args)
-        except (_Unplain, TypeError, RuntimeError):
-            return None
-        out = self._by_its_kernel(kind, args, kwargs, operands) if _is_plain_operator(kind) else NotImplemented
-        return None if out is NotImplemented else (out,)
-
     def _by_its_kernel(self, kind: Kind, args: Any, kwargs: Any, operands: list[FakeTensor]) -> Any:
         """What the operator's kernel for the ``meta`` device returns, as fake tensors; ``NotImplemented`` where that is not for it to say."""
         if not _is_direct(kind):

@@ -1,6 +1,6 @@
 """What operators make of fake tensors, worked out by the worker for the children to come.
 
-Two thirds of a recording are operators on shapes that this process has not seen.  A child notes those it had to work out itself, and sends
+An operator on shapes that this process has not seen costs many times what a known one costs.  A child notes those it had to work out itself, and sends
 them as plain data; the worker works them out once more when it has nothing else to do, so that whatever is forked later finds them.  Nothing that a child
 computed is taken over: a call is kept only where the worker, which runs no user code, comes to the same result.
 """

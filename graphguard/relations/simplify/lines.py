@@ -30,7 +30,7 @@ def counted_line(universe: Universe, coefficient: Number, ref: Ref, extents: tup
     "joined lines of truths",
     "counts and numbers",
     "`sum over i in [a, b)` + `sum over i in [b, c)` of it = `c - 1 + x`, likewise",
-    "`(torch.arange(3) < n).sum() + (torch.arange(3, 5) < n).sum()` = `n`",
+    "`(torch.arange(3) < lengths[:, None]).sum(1) + (torch.arange(3, 5) < lengths[:, None]).sum(1)` = `lengths`",
     "sum",
 )
 def counted_lines(universe: Universe, items: list[Term], extents: tuple[int, ...]) -> list[Term]:

@@ -13,14 +13,16 @@ from graphguard.checks.judging.coincidence import Chance, unless_right_elsewhere
 from graphguard.checks.judging.mends import Broken, mended_by
 from graphguard.checks.judging.requests import Captured, Step, captures
 from graphguard.checks.judging.tried import Tried
+from graphguard.checks.judging.values import valued_otherwise
+from graphguard.ir import Span
 from graphguard.ir.plain import from_plain, to_plain
 from graphguard.refine.finding import Finding
 from graphguard.repair.writing.words import listed
 from graphguard.report.diagnostics import Fix, TextEdit
 
-CALLS: Final = 10_000  # of programs that are recorded anew for one finding, all drafts together
+CALLS: Final = 20_000  # of programs that are recorded anew for one finding, all drafts together
+CALLS_OF_VALUES: Final = 40_000  # the same with other values, of which most are only run on numbers
 FEWEST: Final = 4
-_OF_NUMBERS: Final = frozenset(("wrong-relation", "wrong-scale", "wrong-shard"))  # what a number may be the cause of
 AHEAD: Final = min(8, max(2, os.cpu_count() or 2))  # drafts that are recorded beside one another
 LARGE: Final = 4_000  # calls of a program of which not even so few are
 
@@ -62,15 +64,22 @@ def mended_nearby(
 def decided_otherwise(
     broken: Broken, index: int, finding: Finding, before: tuple[TextEdit, ...]
 ) -> Generator[Step | tuple[Step, ...], Any, Nearby]:
-    """The first decision of Python that mends a finding if it is taken the other way, or number if it is another one: where that is, and no fix."""
+    """The first statement that mends a finding if it is not run, or value of Python if it is another one: where that is, and no fix."""
     message = broken.diagnostics[index].message
-    for wanted in ("decisions", "numbers") if finding.rule in _OF_NUMBERS else ("decisions",):
-        tried = _Trials(broken, finding, (yield from _rows(broken, index, before, wanted)))
-        if (one := (yield from tried.next())) is not None:
-            row, failing = one
-            fix = from_plain(Fix, row["fix"])
-            told = _told(row["headline"], fix, message, finding)
-            return Nearby([], broken.spoiled, told, Tried(fix, failing), row["explained"])
+    tried = _Trials(broken, finding, (yield from _rows(broken, index, before, "decisions")))
+    if (one := (yield from tried.next())) is not None:
+        row, failing = one
+        fix = from_plain(Fix, row["fix"])
+        told = _told(row["headline"], fix, message, finding)
+        return Nearby([], broken.spoiled, told, Tried(fix, failing), row["explained"])
+    most = _most(broken, CALLS_OF_VALUES)
+    if most and broken.request.script is None and not before:
+        other = yield from bounded(valued_otherwise(broken, index, finding, most), broken.allowed, None)
+        if other is not None:
+            row = other.row
+            fix = Fix(row["title"], (), proved=False, place=from_plain(Span, row["place"]))
+            told = _told(row["told"], fix, message, finding)
+            return Nearby([], broken.spoiled, told, Tried(fix, other.left, other.proved), row["explained"])
     return Nearby([], broken.spoiled, message)
 
 
@@ -109,14 +118,20 @@ class _Trials:
 def _rows(
     broken: Broken, index: int, before: tuple[TextEdit, ...], wanted: str
 ) -> Generator[Step, Any, list[dict[str, Any]]]:
-    """The drafts that are worth their recording: fewer of a larger program, none of a very large one."""
-    calls = sum(broken.report.operators.get(side, 0) for side in ("spec", "impl"))
-    if calls > LARGE:
+    """The drafts that are worth their recording."""
+    most = _most(broken)
+    if not most:
         return []
     request = broken.request
     params = {"proof": broken.report.proof, "finding": index, "sources": dict(request.overlay), "wanted": wanted}
     rows: list[dict[str, Any]] = yield Step("prover", "nearby", {**params, "before": to_plain(before)})
-    return rows[: max(FEWEST, CALLS // max(calls, 1))]
+    return rows[:most]
+
+
+def _most(broken: Broken, together: int = CALLS) -> int:
+    """How many drafts are recorded: fewer of a larger program, none of a very large one."""
+    calls = sum(broken.report.operators.get(side, 0) for side in ("spec", "impl"))
+    return 0 if calls > LARGE else max(FEWEST, together // max(calls, 1))
 
 
 def _told(headline: str, fix: Fix, message: str, finding: Finding) -> str:

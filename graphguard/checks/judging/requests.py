@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from graphguard.ir import CheckRef, Trouble
 from graphguard.ir.codec import capture_from_json
@@ -82,6 +82,13 @@ class Captured:
     unshared: tuple[Trouble, ...] = ()
 
 
+class Probed(NamedTuple):
+    """A capture and what the programs held at places of their files: rows of program, place, value, and what was in sight."""
+
+    captured: Captured
+    observed: list[list[Any]]
+
+
 Judge: TypeAlias = Callable[[CheckRequest, Captured, Report], Steps]
 
 
@@ -98,7 +105,13 @@ def captures(
     return [_captured(answer) for answer in answers]
 
 
-def _recording(request: CheckRequest, overlay: dict[str, str]) -> Step:
+def probed(request: CheckRequest, probes: Sequence[dict[str, Any]]) -> Generator[tuple[Step, ...], Any, list[Probed]]:
+    """The captures of a check, once for each of what is asked of the values at places of its files (:mod:`graphguard.trace.source.probes`), with what was seen there."""
+    answers = yield tuple(_recording(request, dict(request.overlay), each) for each in probes)
+    return [Probed(_captured(answer), answer.get("observed", [])) for answer in answers]
+
+
+def _recording(request: CheckRequest, overlay: dict[str, str], probes: dict[str, Any] | None = None) -> Step:
     return Step(
         "worker",
         "capture",
@@ -114,6 +127,7 @@ def _recording(request: CheckRequest, overlay: dict[str, str]) -> Step:
             "machines": request.machines,
             "ranks": request.ranks,
             "script": request.script,
+            **({} if probes is None else {"probes": probes}),
         },
     )
 

@@ -37,7 +37,10 @@ from graphguard.refine.proving.prove import all_at_once, finished, prove
 from graphguard.relations.interruption import INTERRUPTION, InterruptedProofError
 from graphguard.relations.layouts import layout
 from graphguard.repair.drafting.candidates import Candidate, candidates
-from graphguard.repair.nearby.near import nearby
+from graphguard.repair.graph.edits import Scale
+from graphguard.repair.nearby.near import nearby, places_of, scene_of
+from graphguard.repair.nearby.slices import rested_on
+from graphguard.repair.nearby.values import depths, held, sites, trials
 from graphguard.repair.text.frames import Read, Sources, reader
 from graphguard.repair.text.same_meaning import asks_the_same
 from graphguard.repair.trying.diagnosed import Diagnosis
@@ -49,7 +52,6 @@ from graphguard.trace.process import wire
 from graphguard.trace.process.parentage import die_with_starter
 
 KEPT_PROOFS = 64
-_UNREDUCED = ("missing-reduction", "gradient-not-reduced")
 # What may be given up underway: everything else is short, or leaves something behind that is asked again.
 _INTERRUPTIBLE = ("prove", "at_once", "finish", "diagnose")
 _CANCELLED: dict[str, Any] = {"error": {"code": "cancelled", "message": "the request was cancelled"}}
@@ -87,6 +89,7 @@ class Prover:
             "diagnose": self.diagnose,
             "candidates": self.candidates,
             "nearby": self.nearby,
+            "values": self.values,
             "held": self.held,
             "same_question": self.same_question,
             "uneven": self.uneven,
@@ -222,22 +225,61 @@ class Prover:
     ) -> list[dict[str, Any]]:
         """Edits made of what the files have already, near a finding, best first, in the form of :meth:`candidates`; ``wanted`` as in :func:`~graphguard.repair.nearby.near.nearby`.
 
-        No decisions of a layout or a factor that one edit of the graphs puts right: that is where it goes wrong.  Where a reduction is missing, a branch may leave it out.
-        One decision may explain what several edits mend.
+        No decisions of a layout or a factor that one edit of the graphs puts right: that is where it goes wrong.  One decision may explain what several edits mend.
         """
         entry = self._entries[proof]
         if entry.diagnosis is None:
             return []
+        explained = entry.diagnosis.repairs[finding] is not None
         told = entry.diagnosis.findings
-        explained = entry.diagnosis.repairs[finding] is not None  # what is wrong is known, if not how to write it
         if explained and wanted == "decisions" and len(told) == 1 and told[0].rule != "wrong-relation":
-            if told[0].rule not in _UNREDUCED:
-                return []
-            wanted = "collectives"
+            return []
         edits = tuple(from_plain(TextEdit, row) for row in before)
         read = reader(sources)
         found = nearby(entry.diagnosis.findings[finding], Sources.of(entry.capture, read), edits, wanted)
         return [{**row, "explained": explained} for row in _rows(entry.capture, found, read)]
+
+    def values(
+        self,
+        proof: str,
+        finding: int,
+        sources: dict[str, str],
+        observed: list[list[Any]] | None = None,
+        behind: int | None = None,
+    ) -> list[Any]:
+        """Places near a finding whose values a recording may be asked for; of what was ``observed`` there, other values, best first: ``{"put", "told", "title", "place"}``.
+
+        With ``behind``, at the places alone that the value of one comes from, the farthest first.
+        """
+        entry = self._entries[proof]
+        if entry.diagnosis is None:
+            return []
+        told = entry.diagnosis.findings[finding]
+        texts = Sources.of(entry.capture, reader(sources))
+        scene = scene_of(told, texts)
+        known = sites(scene)
+        if observed is None:
+            return [site.place for site in known]
+        explained = entry.diagnosis.repairs[finding] is not None
+        repair = entry.diagnosis.repairs[finding]
+        edit = None if repair is None else repair.hypothesis.edit
+        factor = edit.factor if isinstance(edit, Scale) else None
+        rested = rested_on(scene, places_of(told, texts))
+        found = trials(known, held(observed), scene.sizes, factor, told.rule, rested)
+        if behind is not None:
+            away = depths(scene, known, behind)
+            found = sorted((one for one in found if one.site in away), key=lambda one: -away[one.site])
+        return [
+            {
+                "site": one.site,
+                "put": dict(one.put),
+                "told": one.told,
+                "title": one.title,
+                "place": to_plain(known[one.site].span),
+                "explained": explained,
+            }
+            for one in found
+        ]
 
     def texts(self, edits: list[dict[str, Any]], sources: dict[str, str]) -> dict[str, str] | None:
         """The texts of the files after edits, by path; None where they would not parse."""

@@ -22,13 +22,16 @@ COMPARED: Final[dict[type[ast.AST], str]] = {ast.Lt: "<=", ast.LtE: "<", ast.Gt:
 
 
 def places(scope: Scope, _scene: Scene) -> Iterator[Mistake]:
-    """Another group, rank or size that the same object keeps, or that is in sight by another name."""
+    """Another group, rank or size that the same object keeps, or that is in sight by another name; not in what a branch asks of anything but a rank."""
     program = scope.program
     own = [node for node in ast.walk(program.tree) if isinstance(node, ast.ClassDef)]
     classes = [kept_by(node) for node in own]
     groups = [groups_of(node) for node in own]
+    asked = _asked(scope)
     for node in scope.nodes():
         match node:
+            case _ if node in asked:
+                continue
             case ast.Attribute(attr=attr, ctx=ast.Load()) if attr.endswith(_PLACES):
                 kept = sorted({other for each in classes if attr in each for other in each if _is_like(attr, other)})
                 texts = [f"{program.source(node.value)}.{other}" for other in kept]
@@ -78,8 +81,7 @@ def operators(scope: Scope, scene: Scene) -> Iterator[Mistake]:
     What a branch asks of anything but a rank is a decision: of the few numbers that it is asked of, many other questions have the same answers.
     """
     source = scope.program.source
-    branches = [node for node in scope.nodes() if isinstance(node, ast.If | ast.IfExp | ast.While)]
-    asked = {each for node in branches if not asks_which(node.test) for each in ast.walk(node.test)}
+    asked = _asked(scope)
     for node in scope.nodes():
         match node:
             case ast.BinOp(op=ast.Mod() | ast.FloorDiv(), left=left) if node in asked or _is_text(left):
@@ -91,6 +93,12 @@ def operators(scope: Scope, scene: Scene) -> Iterator[Mistake]:
             case ast.Compare(ops=[op], left=left, comparators=[right]) if type(op) in COMPARED:
                 if scope.computes(node, scene):
                     yield _otherwise(scope, node, f"{source(left)} {COMPARED[type(op)]} {source(right)}")
+
+
+def _asked(scope: Scope) -> set[ast.AST]:
+    """What branches ask of anything but a rank."""
+    branches = [node for node in scope.nodes() if isinstance(node, ast.If | ast.IfExp | ast.While)]
+    return {each for node in branches if not asks_which(node.test) for each in ast.walk(node.test)}
 
 
 def _otherwise(scope: Scope, node: ast.expr, text: str) -> Mistake:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -11,9 +10,8 @@ from graphguard.refine.finding import Finding
 from graphguard.repair.drafting.candidates import Candidate
 from graphguard.repair.nearby.alike import inverses, marks, operators, orders, places
 from graphguard.repair.nearby.arguments import as_another_call, as_sibling, flags, left_out
-from graphguard.repair.nearby.decisions import bounded, cleared, counted, everywhere, skipped, turned, undone
+from graphguard.repair.nearby.decisions import cleared, undone
 from graphguard.repair.nearby.left_over import discarded, idle, kept_from_loop, uncalled, unread_parameters
-from graphguard.repair.nearby.numbers import numbers
 from graphguard.repair.nearby.order import earlier, exchanged
 from graphguard.repair.nearby.scene import FAR, Kind, Mistake, Scene
 from graphguard.repair.text.frames import Sources
@@ -21,7 +19,7 @@ from graphguard.repair.writing.applied import apart, applied
 from graphguard.report.diagnostics import Fix, TextEdit
 
 MOST: Final = 24  # drafts of a finding: each is recorded anew
-FEW: Final = 16  # decisions of one
+FEW: Final = 16  # statements of one that are not run
 _FAR: Final = 4  # calls from the finding after which it does not matter how many more there are
 
 
@@ -54,30 +52,24 @@ KINDS: Final = (
 )
 # Whatever these mend, no fix is made of them; the less one changes, the earlier it is tried.
 DECISIONS: Final = (
-    Asked(counted, 0, 4),
-    Asked(bounded, 0, 4),
     Asked(undone, 0, 4),
-    Asked(turned, 0, 4),
     Asked(cleared, 1, 4),
-    Asked(everywhere, 2, 4),
 )
 _FORGOTTEN: Final = frozenset((left_out, unread_parameters))
 _WANTED: Final[dict[str, tuple[Asked, ...]]] = {
     "texts": KINDS,
     "forgotten": tuple(asked for asked in KINDS if asked.kind in _FORGOTTEN),
     "decisions": DECISIONS,
-    "collectives": (Asked(skipped, 0, 4),),
 }
 
 
 def nearby(
     finding: Finding, sources: Sources, before: tuple[TextEdit, ...] = (), wanted: str = "texts"
 ) -> list[Candidate]:
-    """Edited sources, each with one draft on top of the edits that were made ``before``; ``wanted`` are all ``texts``, only what is ``forgotten`` (callers do not give it, or functions do not read it), ``decisions``, ``numbers``, or those of the decisions that leave ``collectives`` out."""
+    """Edited sources, each with one draft on top of the edits that were made ``before``; ``wanted`` are all ``texts``, only what is ``forgotten`` (callers do not give it, or functions do not read it), or ``decisions``."""
     found = []
     most = MOST if wanted in ("texts", "forgotten") else FEW
-    rows = worked_out(finding, sources) if wanted == "numbers" else near(finding, sources, _WANTED[wanted])
-    for mistake in rows[:most]:
+    for mistake in near(finding, sources, _WANTED[wanted])[:most]:
         texts = applied((*before, *mistake.edits), sources) if apart(before, mistake.edits) else None
         if texts is not None:
             fix = Fix(mistake.title, mistake.edits, proved=False, place=mistake.place)
@@ -85,21 +77,20 @@ def nearby(
     return found
 
 
-def worked_out(finding: Finding, sources: Sources) -> list[Mistake]:
-    """Other values for the numbers that a finding rests on."""
-    places = _places(finding, sources)
-    scene = Scene.of(sources.programs(), places, sources.capture)
-    return list(itertools.islice(numbers(scene, places, finding.rule == "wrong-scale"), FEW))
+def scene_of(finding: Finding, sources: Sources) -> Scene:
+    """The functions of the project as they lie to a finding."""
+    return Scene.of(sources.programs(), places_of(finding, sources), sources.capture)
 
 
-def _places(finding: Finding, sources: Sources) -> list[Span]:
+def places_of(finding: Finding, sources: Sources) -> list[Span]:
+    """Where a finding is, its own place first, then those that it was called from."""
     around = [each.span for each in finding.related if each.span != sources.capture.check.span]
     return [] if finding.span is None else [finding.span, *around]
 
 
 def near(finding: Finding, sources: Sources, kinds: Sequence[Asked] = KINDS) -> list[Mistake]:
     """What may be wrong with the project's files."""
-    scene = Scene.of(sources.programs(), _places(finding, sources), sources.capture)
+    scene = scene_of(finding, sources)
     found: dict[tuple[TextEdit, ...], tuple[int, Mistake]] = {}
     for asked in kinds:
         for scope in scene.scopes:

@@ -17,6 +17,7 @@ from graphguard.trace.process.limits import Limits
 from graphguard.trace.record.capture import RankTrace
 from graphguard.trace.scripts.program import Run
 from graphguard.trace.scripts.script import Script
+from graphguard.trace.source.probes import Observed, Probes
 from graphguard.trace.source.sources import ProjectFiles
 
 SPECIFICATION = -1
@@ -42,6 +43,7 @@ class Job:
     ``processes``: how these differ in what those of a job do not share (see :mod:`graphguard.trace.depends.unshared`).
     ``ranks``: up to how many ranks all are recorded, and not those alone that tell what the others are (see :mod:`graphguard.trace.classes.plan`); None: however many there are.
     ``seed`` stands for the texts that the check is made of.
+    ``probes`` are told what the programs hold at places of their files.
     ``device`` is ``cuda`` for programs that hardcode it: they are recorded in a world that has it, on any machine.
     """
 
@@ -67,6 +69,7 @@ class Job:
     files: ProjectFiles = field(default_factory=lambda: ProjectFiles({}))
     ranks: int | None = None
     seed: str = ""
+    probes: Probes | None = None
 
     def axes(self, program: int) -> dict[str, int]:
         """The mesh of the world that a program is built and run in."""
@@ -97,6 +100,7 @@ class Recorded:
     ``same``: the check gave one program (:class:`Same`).
     ``run`` is what a script says beside that; ``again`` the mesh on which it must be recorded instead.
     ``sounded``: it was recorded to learn this, and for nothing else.
+    ``observed`` is what it held at places of its files.
     """
 
     trace: RankTrace | None
@@ -110,6 +114,7 @@ class Recorded:
     run: Run | None = None
     again: dict[str, int] | None = None
     sounded: Sounded | None = None
+    observed: tuple[Observed, ...] = ()
 
     @property
     def published(self) -> tuple[Offer, ...]:

@@ -48,6 +48,7 @@ from graphguard.trace.programs.troubles import trouble_of, trouble_of_ending
 from graphguard.trace.record.capture import Recording
 from graphguard.trace.source.errors import TracingError
 from graphguard.trace.source.hints import indivisible
+from graphguard.trace.source.probes import begin, observed
 from graphguard.trace.worlds.world import World
 
 # What the specification tells the ranks: what it is, where it has a world of its own, and what it returns.
@@ -130,6 +131,8 @@ def record(job: Job, log: Callable[[str], None], spares: Beforehand | None = Non
     unseen = tuple(dict.fromkeys(call for program in (programs.specification, *ranks) for call in program.unseen))
     if job.learn is not None and unseen:
         job.learn(unseen)
+    if job.probes is not None:
+        job.probes.observed = [row for program in (programs.specification, *ranks) for row in program.observed]
     joining = time.perf_counter() - recorded - capture.seconds.get("relate", 0.0)
     seconds = {"trace": recorded - started, **capture.seconds, "join": joining}
     return replace(capture, sources=footprint.digests(), seconds=seconds), footprint
@@ -278,12 +281,13 @@ def record_in_child(job: Job, program: int, answers: Answers, link: Link, *, sou
 def record_alone(job: Job, program: int, answers: Answers, link: Asked, *, sounds: bool = False) -> Recorded:
     """Record one program of a check in this process; what goes wrong is among its troubles."""
     process = Process(program, job.processes)
+    begin(program)
     with standing_for(process), own_chance(process, job.generators) as drawn:
         in_use = memory_in_use(process)
         telling = Soundings(program, job.mesh) if sounds else Plain(max(program, 0), job.mesh)
         recorded = _recorded(job, program, answers, link, telling)
         del in_use
-    return replace(recorded, drawn=frozenset(drawn), unshared=tuple(process.asked.values()))
+    return replace(recorded, drawn=frozenset(drawn), unshared=tuple(process.asked.values()), observed=observed())
 
 
 def _recorded(job: Job, program: int, answers: Answers, link: Asked, telling: Plain | Soundings) -> Recorded:

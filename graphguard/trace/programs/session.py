@@ -34,6 +34,7 @@ from graphguard.trace.programs.importing import (
 from graphguard.trace.programs.troubles import trouble_of
 from graphguard.trace.source.assumptions import assuming
 from graphguard.trace.source.errors import TracingError
+from graphguard.trace.source.probes import Probes, probe
 from graphguard.trace.source.sources import ProjectFiles, file_of, is_installed
 
 # Libraries that are slow to import, start no threads, and do not ask which rank they are in.
@@ -72,11 +73,12 @@ def capture_check(
     machines: int = 1,
     processes: Processes = "apart",
     ranks: int | None = None,
+    probes: Probes | None = None,
 ) -> tuple[Capture, Footprint]:
     """Record one check; whatever is wrong with the user's code is among the capture's troubles.
 
     The file is imported once and the ranks are forked from there; raises ``RankDependentImportError`` where that is not the same as importing it in every
-    rank, which ``each_rank_imports`` does.
+    rank, which ``each_rank_imports`` does.  ``probes`` are told what the programs hold at places of their files.
     """
     from graphguard.trace.programs.job import Job
     from graphguard.trace.programs.ranks import record
@@ -85,6 +87,8 @@ def capture_check(
     files = ProjectFiles(target.overlay)
     watch = Watch(files)
     fallback = reference(target, name)
+    if probes is not None:
+        probe(probes)
     link.tell({"progress": {"stage": "import"}})
     before = generators()
     try:
@@ -125,6 +129,8 @@ def capture_check(
         generators=generators(texts=files.texts),
         processes=processes,
         ranks=None if each_rank_imports else ranks,
+        copies=probes is None,  # a layer that is copied is not run
+        probes=probes,
         seed=text_digest(b"".join(files.read[path] for path in sorted(files.read))),
     )
     capture, footprint = record(job, show)

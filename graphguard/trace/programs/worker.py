@@ -47,6 +47,7 @@ from graphguard.trace.programs.session import (
 )
 from graphguard.trace.programs.troubles import trouble_of_ending
 from graphguard.trace.scripts.script import script_of
+from graphguard.trace.source.probes import Probes
 from graphguard.trace.source.sources import SOURCES, ProjectFiles, count_as_own
 
 if TYPE_CHECKING:
@@ -338,7 +339,8 @@ def _capture_task(params: dict[str, Any]) -> Task | Done:
     if params.get("script"):
         return _script_task(params)
     target, name, mesh, limits = _target(params), params["name"], params.get("mesh"), _limits(params)
-    cached = bool(params.get("cache", True))
+    probes = params.get("probes")
+    cached = bool(params.get("cache", True)) and probes is None
     machines = int(params.get("machines", 1))
     ranks = params.get("ranks")
     key = request_key(target.file, name, mesh, target.root, machines, ranks) if cached else ""
@@ -346,7 +348,9 @@ def _capture_task(params: dict[str, Any]) -> Task | Done:
         capture, depends = known
         return Done(_captured(replace(capture, check=reference(target, name)), cached=True, depends=depends))
     processes = params.get("processes", "apart")
-    return _recording(target, name, mesh, limits, key, processes=processes, machines=machines, ranks=ranks)
+    return _recording(
+        target, name, mesh, limits, key, processes=processes, machines=machines, ranks=ranks, probes=probes
+    )
 
 
 def _script_task(params: dict[str, Any]) -> Task:
@@ -378,6 +382,7 @@ def _recording(
     processes: Processes = "apart",
     machines: int = 1,
     ranks: int | None = None,
+    probes: dict[str, Any] | None = None,
 ) -> Task:
     plain = {
         "target": [target.file, target.root, dict(target.overlay)],
@@ -389,6 +394,7 @@ def _recording(
     }
 
     def run(link: Link) -> Any:
+        found = None if probes is None else Probes.of(probes)
         try:
             capture, footprint = capture_check(
                 target,
@@ -400,21 +406,32 @@ def _recording(
                 processes=processes,
                 machines=machines,
                 ranks=ranks,
+                probes=found,
             )
         except RankDependentImportError as error:
             return {"again": error.mesh or mesh}
-        return _kept(key, capture, footprint)
+        answer = _kept(key, capture, footprint)
+        return answer if found is None else {**answer, "observed": found.observed}
 
     def on_failure(ending: Ending) -> Any:
         return _captured(failed(target, name, mesh, _trouble(ending, target, limits)), cached=False)
 
     def again(mesh: dict[str, int] | None) -> Task:
         return _recording(
-            target, name, mesh, limits, key, each_rank_imports=True, processes=processes, machines=machines, ranks=ranks
+            target,
+            name,
+            mesh,
+            limits,
+            key,
+            each_rank_imports=True,
+            processes=processes,
+            machines=machines,
+            ranks=ranks,
+            probes=probes,
         )
 
     some = ranks is not None and mesh is not None and math.prod(mesh.values()) > ranks
-    usual = not each_rank_imports and processes == "apart" and machines == 1 and not some
+    usual = not each_rank_imports and processes == "apart" and machines == 1 and not some and probes is None
     return Task(run, _outer(limits), on_failure, again, plain if usual else None)
 
 

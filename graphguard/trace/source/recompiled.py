@@ -15,6 +15,7 @@ from functools import cache
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final
 
+from graphguard.trace.source.probes import compiled
 from graphguard.trace.source.rewriting import answered, ask_for_order, mentions_sets
 from graphguard.trace.source.sources import file_of, in_project, is_own_code
 
@@ -96,7 +97,7 @@ def order_everywhere(texts: Mapping[str, bytes]) -> None:
 
 
 def _compiled_as(text: bytes, file: str) -> CodeType:
-    code: CodeType = compile(answered(text, file), file, "exec", dont_inherit=True)
+    code: CodeType = compile(compiled(answered(text, file), file), file, "exec", dont_inherit=True)
     return code
 
 

@@ -23,6 +23,7 @@ from typing import Any, TypeAlias
 
 from graphguard.trace.source import standins
 from graphguard.trace.source.assumptions import assumptions
+from graphguard.trace.source.probes import compiled, is_probed
 from graphguard.trace.source.rewriting import rewritten
 
 _INSTALLED = ("site-packages", "dist-packages")
@@ -174,7 +175,7 @@ def _compile_changed(files: ProjectFiles, paths: Iterable[str], seconds: float) 
 
 
 def _code(text: bytes, path: str) -> CodeType:
-    code: CodeType = compile(rewritten(text, path), path, "exec", dont_inherit=True)
+    code: CodeType = compile(compiled(rewritten(text, path), path), path, "exec", dont_inherit=True)
     return code
 
 
@@ -214,7 +215,7 @@ class ProjectFiles:
         if path in self._overlay:
             self._show(path, text)
         known, code = _compiled.get(path, (None, None))
-        if code is None or known != text:
+        if code is None or known != text or is_probed(path):
             code = _code(text, path)
         self._show(path, text)  # every rank quotes it, and none is to read the file again
         return code

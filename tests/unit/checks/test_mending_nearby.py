@@ -71,6 +71,8 @@ class Answers:
         self, rows: list[dict[str, Any]], right: set[str], ranks: dict[int, str], usual: list[Any] | None = None
     ) -> None:
         self.rows, self.right, self.ranks, self.usual = rows, right, ranks, usual or []
+        self.values: list[dict[str, Any]] = []
+        self.behind: list[dict[str, Any]] = []
         self.asked: list[Any] = []
         self.recorded: list[tuple[int, str]] = []
 
@@ -82,21 +84,34 @@ class Answers:
                 return self.usual
             case "nearby":
                 self.asked.append(step.params["wanted"])
-                return [] if step.params["wanted"] in ("decisions", "numbers") else self.rows
+                return [] if step.params["wanted"] == "decisions" else self.rows
+            case "values":
+                return self._values(step.params)
             case "capture":
-                ranks, text = step.params["mesh"]["dp"], step.params["overlay"].get("file", "")
+                put = step.params.get("probes", {}).get("put") or {}
+                ranks, text = step.params["mesh"]["dp"], step.params["overlay"].get("file", put.get("number", ""))
                 self.recorded.append((ranks, text))
                 cannot = ranks != 2 and self.ranks.get(ranks, "troubles") == "troubles"
                 return {"capture": f"{ranks} {text}".encode(), "summary": TROUBLED if cannot else SUMMARY}
             case "prove":
-                meshed, _, text = step.params["capture"].decode().partition(" ")
-                ranks = int(meshed)
-                is_right = text in self.right and (ranks == 2 or self.ranks[ranks] == "right")
+                is_right = self._is_right(step.params["capture"].decode())
                 outcome = Outcome(is_right, (PromiseOutcome("w", is_right, ""),))
                 return {"proof": "edited", "outcome": to_plain(outcome)}
             case "confirm":
-                return to_plain(Confirmation("differs", differing=("w",)))
+                is_right = self._is_right(step.params["capture"].decode())
+                return to_plain(Confirmation("equal") if is_right else Confirmation("differs", differing=("w",)))
         return True
+
+    def _is_right(self, capture: str) -> bool:
+        ranks, _, text = capture.partition(" ")
+        return text in self.right and (ranks == "2" or self.ranks[int(ranks)] == "right")
+
+    def _values(self, params: dict[str, Any]) -> list[Any]:
+        if "observed" not in params:
+            return [["model.py", 3, 0, 3, 4, False]] if self.values else []
+        if "behind" in params:
+            return [each for each in self.behind if params["behind"] == 0]
+        return self.values
 
 
 def test_the_first_draft_that_mends_is_told_where_it_stands() -> None:
@@ -152,9 +167,39 @@ def test_where_callers_forget_nothing_the_reduction_is_taken_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("calls", "tried"), [(10, 9), (nearby.CALLS // 5, 5), (nearby.LARGE, nearby.FEWEST), (nearby.LARGE + 1, 0)]
+    ("calls", "tried"),
+    [(10, 9), (nearby.CALLS // 5, 5), (nearby.LARGE, nearby.CALLS // nearby.LARGE), (nearby.LARGE + 1, 0)],
 )
 def test_fewer_drafts_of_a_larger_program_are_recorded(calls: int, tried: int) -> None:
     answers = Answers([row(str(number)) for number in range(9)], set(), {})
     report_of(answers, spec=0, impl=calls)
     assert sum(text != "" for _, text in answers.recorded) == tried
+
+
+def value(name: str, line: int, site: int = 0) -> dict[str, Any]:
+    place = to_plain(Span("model.py", line, 1, line, 4))
+    return {"site": site, "put": {"place": site, "number": name}, "told": f"'x' is not {name}", "title": name, "place": place, "explained": False}  # fmt: skip
+
+
+def test_a_value_that_mends_is_told_where_it_is_worked_out_and_is_no_fix() -> None:
+    answers = Answers([], {"four"}, {1: "right"})
+    answers.values = [value("three", 2), value("four", 5), value("five", 6)]
+    (told,) = report_of(answers).diagnostics
+    assert (told.span and told.span.line, told.fixes) == (5, ())
+    assert told.message.splitlines()[0] == "'x' is not four: 'w' is wrong for that"
+    assert "\ntried: four (line 5): " in told.message
+
+
+def test_of_values_that_come_from_each_other_the_first_is_told() -> None:
+    answers = Answers([], {"four", "seven"}, {1: "right"})
+    answers.values, answers.behind = [value("four", 5)], [value("six", 1, 2), value("seven", 2, 1)]
+    (told,) = report_of(answers).diagnostics
+    assert told.span is not None
+    assert told.span.line == 2
+
+
+def test_no_value_is_tried_where_a_draft_mends() -> None:
+    answers = Answers([row("good", MENDED)], {"good", "four"}, {1: "right"})
+    answers.values = [value("four", 5)]
+    (told,) = report_of(answers).diagnostics
+    assert told.span == MENDED

@@ -41,7 +41,9 @@ def inputs() -> tuple[Any, ...]:
 
 def sides(names: list[str], side: int) -> Callable[..., dict[str, Tensor]]:
     def program(*values: Tensor) -> dict[str, Tensor]:
-        known: dict[str, Any] = dict(zip(("x", "y", "w", "v", "t", "ids", "i", "n", "keys", "lengths"), values, strict=True))
+        known: dict[str, Any] = dict(
+            zip(("x", "y", "w", "v", "t", "ids", "i", "n", "keys", "lengths"), values, strict=True)
+        )
         known |= {"torch": torch, "F": F, "relu": torch.relu, "a": known["x"], "b": known["y"], "j": torch.arange(3)}
         found = {}
         for name in names:

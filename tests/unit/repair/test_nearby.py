@@ -497,3 +497,18 @@ def test_what_a_function_reads_of_another_object_is_in_sight_and_a_comma_at_the_
             )
     """
     assert changed(text, "return attend", "        k,\n    )", "        k, table=context.tables,\n    )")
+
+
+def test_in_what_a_branch_asks_no_other_size_is_written() -> None:
+    body = """
+        class Bucket:
+            def __init__(self, group, most):
+                self.group, self.world_size, self.bucket_size = group, dist.get_world_size(group), most
+
+            def add(self, x, held):
+                if held + x.numel() < self.bucket_size:
+                    return x
+                return x / self.bucket_size
+    """
+    assert changed(body, "return x / self", "x / self.bucket_size", "x / self.world_size")
+    assert not changed(body, "return x / self", "< self.bucket_size", "< self.world_size")

@@ -1,0 +1,81 @@
+"""Another value in the place of one that a program holds, where no edit mends it: which number or answer is to blame."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, Final, NamedTuple
+
+from graphguard.checks.judging.mends import Broken, mended_by
+from graphguard.checks.judging.requests import CROSS_CHECK, Captured, Step, confirming, probed
+from graphguard.confirm.confirmation import Confirmation
+from graphguard.ir.plain import from_plain
+from graphguard.refine.finding import Finding
+
+AT_ONCE: Final = 8  # recordings that are asked for together
+FURTHER: Final = 32  # other values that are tried of what the one that mends comes from
+
+MOST: Final = 64  # other values that are tried
+
+
+class Valued(NamedTuple):
+    """Another value that mends a finding, the promises that are broken still, and whether that is proved, or what numbers say."""
+
+    row: dict[str, Any]
+    left: frozenset[str]
+    proved: bool
+
+
+def valued_otherwise(
+    broken: Broken, index: int, finding: Finding, most: int
+) -> Generator[Step | tuple[Step, ...], Any, Valued | None]:
+    """The value that mends a finding if it is another one; of those that come from each other, the first: what is worked out of a wrong number is right."""
+    params = {"proof": broken.report.proof, "finding": index, "sources": dict(broken.request.overlay)}
+    places: list[Any] = yield Step("prover", "values", params)
+    if not places:
+        return None
+    (seen,) = yield from probed(broken.request, [{"places": places}])
+    if seen.captured.troubles:
+        return None
+    params["observed"] = seen.observed
+    rows: list[dict[str, Any]] = yield Step("prover", "values", params)
+    found = yield from _first(broken, finding, places, rows[: min(most, MOST)])
+    if found is None:
+        return None
+    rows = yield Step("prover", "values", {**params, "behind": found.row["site"]})
+    earlier = yield from _first(broken, finding, places, rows[:FURTHER])
+    return found if earlier is None or (found.proved and not earlier.proved) else earlier
+
+
+def _first(
+    broken: Broken, finding: Finding, places: list[Any], rows: list[dict[str, Any]]
+) -> Generator[Step | tuple[Step, ...], Any, Valued | None]:
+    """The first of these values that is proved to mend; where none is, the first that numbers do not refute."""
+    agreed: Valued | None = None
+    for at in range(0, len(rows), AT_ONCE):
+        some = rows[at : at + AT_ONCE]
+        tried = yield from probed(broken.request, [{"places": places, "put": row["put"]} for row in some])
+        recorded = [(row, each.captured) for row, each in zip(some, tried, strict=True) if not each.captured.troubles]
+        for row, captured, is_run in (yield from _right(broken, finding, recorded)):
+            mended = yield from mended_by(broken, finding, captured, hasty=True)
+            if mended is None:
+                if is_run and agreed is None:
+                    agreed = Valued(row, broken.spoiled - set(finding.promises), proved=False)
+            elif (yield Step("prover", "same_question", {"proof": broken.report.proof, "other": mended[0]})):
+                return Valued(row, mended[1], proved=True)
+    return agreed
+
+
+def _right(
+    broken: Broken, finding: Finding, recorded: list[tuple[dict[str, Any], Captured]]
+) -> Generator[tuple[Step, ...], Any, list[tuple[dict[str, Any], Captured, bool]]]:
+    """Those after which numbers refute nothing that the finding spoils, and nothing that was right, and whether any were run."""
+    if not recorded:
+        return []
+    answers = yield tuple(confirming(captured, CROSS_CHECK, explained=False) for _, captured in recorded)
+    numbers = [from_plain(Confirmation, answer) for answer in answers]
+    kept = broken.spoiled - set(finding.promises)
+    return [
+        (row, captured, said.status != "not-run")
+        for (row, captured), said in zip(recorded, numbers, strict=True)
+        if said.status != "differs" or kept.issuperset(said.differing)
+    ]

@@ -1,0 +1,191 @@
+"""Values of Python at places of the user's files: noted while a program is recorded, or another one put in the place of one of them.
+
+The places are compiled as calls of :func:`probed`, which gives back what it is given, but for the one place where something else is ``put``.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any, Final, TypeAlias
+
+NAME: Final = "__graphguard_probed__"
+SPECIFICATION: Final = -1
+MOST: Final = 12  # values of one place that a program is asked for
+_NAMES: Final = 40  # of the values in sight of a place
+_LONG: Final = 24  # characters of a text that is one of them
+
+Place: TypeAlias = tuple[int, int, int, int]
+"""Where an expression stands: its first line and column, its last line, and the column behind it, as ``ast`` counts them."""
+
+Numbered: TypeAlias = tuple[int, bool]
+"""The number of a place, and whether nothing but its truth is asked."""
+
+Observed: TypeAlias = tuple[int, int, Any, Mapping[str, Any]]
+"""A value as it was noted: the program (the specification's number is -1), the number of the place, the value, and what is in sight of it by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Another value at a place, in the ranks' programs: made of the one that is there (``not``, ``alone`` on one rank, ``times`` a fraction, ``plus``), or ``given``, one for each time that the place is come to.
+
+    ``rank``, ``time`` and ``where`` (a name in sight and its value) say when alone it is put there.
+    """
+
+    place: int
+    make: str
+    number: Any = None
+    rank: int | None = None
+    time: int | None = None
+    where: tuple[str, Any] | None = None
+
+
+@dataclass(slots=True)
+class Probes:
+    """Places of files by their paths, each with its number, and what is put at one of them; ``observed`` is what was seen at them, once all is recorded."""
+
+    places: Mapping[str, Mapping[Place, Numbered]]
+    put: Put | None = None
+    observed: list[Observed] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> Probes:
+        """What a request says: ``{"places": [[path, line, column, end line, end column, asked], ...], "put": {...} or None}``."""
+        places: dict[str, dict[Place, Numbered]] = {}
+        for number, (path, *place) in enumerate(plain["places"]):
+            line, column, end_line, end_column, asked = place
+            places.setdefault(path, {})[line, column, end_line, end_column] = number, asked
+        put = plain.get("put")
+        if put is None:
+            return cls(places)
+        where = put.get("where")
+        return cls(places, Put(**{**put, "where": None if where is None else (where[0], where[1])}))
+
+
+_set: Probes | None = None
+_program = SPECIFICATION
+_times: Counter[int] = Counter()
+_observed: list[Observed] = []
+
+
+def probe(probes: Probes) -> None:
+    """From now on the files that this process imports, and those forked from it, are compiled with these places."""
+    global _set
+    _set = probes
+    setattr(builtins, NAME, probed)
+
+
+def begin(program: int) -> None:
+    """What follows is this program's."""
+    global _program
+    _program = program
+    _times.clear()
+    _observed.clear()
+
+
+def observed() -> tuple[Observed, ...]:
+    """What the program's places held, in order."""
+    return tuple(_observed)
+
+
+def is_probed(path: str) -> bool:
+    """Whether a file has places that are noted."""
+    return _set is not None and path in _set.places
+
+
+def compiled(tree: ast.Module | bytes, path: str) -> ast.Module | bytes:
+    """A file with its places, if any, as calls of :func:`probed`."""
+    places = _set.places.get(path) if _set is not None else None
+    if not places:
+        return tree
+    parsed = ast.parse(tree, path) if isinstance(tree, bytes) else tree
+    changed: ast.Module = ast.fix_missing_locations(_Probing(dict(places)).visit(parsed))
+    return changed
+
+
+class _Probing(ast.NodeTransformer):
+    def __init__(self, places: dict[Place, Numbered]) -> None:
+        self._places = places
+
+    def visit(self, node: ast.AST) -> Any:
+        numbered = None
+        if isinstance(node, ast.expr) and isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
+            place = node.lineno, node.col_offset, node.end_lineno or 0, node.end_col_offset or 0
+            numbered = self._places.pop(place, None)  # what is compiled as our calls stands where its parts do
+        visited = self.generic_visit(node)
+        if numbered is None:
+            return visited
+        assert isinstance(node, ast.expr)
+        called = ast.Call(ast.Name(NAME, ast.Load()), [*map(ast.Constant, numbered), node], [])
+        return ast.copy_location(called, node)
+
+
+def probed(place: int, asked: bool, value: Any) -> Any:
+    """The value of a place, or what is put there."""
+    if asked and (value is None or type(value) in (int, str, list, tuple, dict)):
+        value = bool(value)
+    if _set is None or type(value) not in (bool, int, float):  # and no number that notes what is asked of it
+        return value
+    time = _times[place]
+    _times[place] += 1
+    put = _set.put
+    if put is None:
+        if time < MOST:
+            _observed.append((_program, place, value, _in_sight(sys._getframe(1))))  # noqa: SLF001 - the caller's names
+        return value
+    if put.place != place or _program == SPECIFICATION or not _is_meant(put, time):
+        return value
+    return _made(put, value, time)
+
+
+def _is_meant(put: Put, time: int) -> bool:
+    if put.rank is not None and put.rank != _program:
+        return False
+    if put.time is not None and put.time != time:
+        return False
+    if put.where is None:
+        return True
+    name, wanted = put.where
+    sight = _in_sight(sys._getframe(2))  # noqa: SLF001 - of the place itself
+    return name in sight and sight[name] == wanted and type(sight[name]) is type(wanted)
+
+
+def _made(put: Put, value: Any, time: int) -> Any:
+    match put.make:
+        case "not":
+            return not value
+        case "times":
+            more, less = put.number
+            return value * more // less if isinstance(value, int) else value * more / less
+        case "alone":
+            return value and _program == put.number
+        case "plus":
+            return value + put.number
+        case _:
+            given: Sequence[Any] = put.number
+            return given[min(time, len(given) - 1)]
+
+
+def _in_sight(frame: FrameType) -> dict[str, Any]:
+    """Plain values by name: the function's own, and what its objects keep."""
+    names = frame.f_locals
+    found = {name: value for name, value in names.items() if _is_shown(name, value)}
+    for name, value in names.items():
+        kept = getattr(value, "__dict__", None) if name.isidentifier() and not isinstance(value, type) else None
+        for attribute, held in kept.items() if isinstance(kept, dict) else ():
+            if _is_shown(attribute, held):
+                found[f"{name}.{attribute}"] = held
+        if len(found) >= _NAMES:
+            break
+    return found
+
+
+def _is_shown(name: Any, value: Any) -> bool:
+    if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
+        return False
+    return value is None or type(value) in (bool, int) or (type(value) is str and len(value) <= _LONG)

@@ -76,10 +76,10 @@ def decided_otherwise(
     if most and broken.request.script is None and not before:
         other = yield from bounded(valued_otherwise(broken, index, finding, most), broken.allowed, None)
         if other is not None:
-            row = other.row
+            row, failing = other
             fix = Fix(row["title"], (), proved=False, place=from_plain(Span, row["place"]))
             told = _told(row["told"], fix, message, finding)
-            return Nearby([], broken.spoiled, told, Tried(fix, other.left, other.proved), row["explained"])
+            return Nearby([], broken.spoiled, told, Tried(fix, failing), row["explained"])
     return Nearby([], broken.spoiled, message)
 
 

@@ -12,15 +12,12 @@ TRIED = "\ntried: "
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """An edit that was traced and proved on the mesh of a check, or run on numbers alone, which nothing says is meant; ``left`` are the promises that are broken after it."""
+    """An edit that was traced and proved on the mesh of a check, which nothing says is meant; ``left`` are the promises that are broken after it."""
 
     fix: Fix
     left: frozenset[str]
-    proved: bool = True
 
     def __str__(self) -> str:
-        if not self.proved:
-            return f"{_placed(self.fix)}: numbers agree with the specification after it on this mesh; it was not proved"
         return f"{_placed(self.fix)}: it is right on this mesh; what it is on another one, the check does not say"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from graphguard.checks.judging.mends import Broken, mended_by
 from graphguard.checks.judging.requests import CROSS_CHECK, Captured, Step, confirming, probed
@@ -17,18 +17,15 @@ FURTHER: Final = 32  # other values that are tried of what the one that mends co
 MOST: Final = 64  # other values that are tried
 
 
-class Valued(NamedTuple):
-    """Another value that mends a finding, the promises that are broken still, and whether that is proved, or what numbers say."""
+PATIENTLY: Final = 3  # values that numbers do not refute, and that haste does not prove, are proved again: so many
 
-    row: dict[str, Any]
-    left: frozenset[str]
-    proved: bool
+Found = tuple[dict[str, Any], frozenset[str]]
 
 
 def valued_otherwise(
     broken: Broken, index: int, finding: Finding, most: int
-) -> Generator[Step | tuple[Step, ...], Any, Valued | None]:
-    """The value that mends a finding if it is another one; of those that come from each other, the first: what is worked out of a wrong number is right."""
+) -> Generator[Step | tuple[Step, ...], Any, Found | None]:
+    """The value that mends a finding if it is another one, and the promises that are broken still; of those that come from each other, the first: what is worked out of a wrong number is right."""
     params = {"proof": broken.report.proof, "finding": index, "sources": dict(broken.request.overlay)}
     places: list[Any] = yield Step("prover", "values", params)
     if not places:
@@ -41,41 +38,55 @@ def valued_otherwise(
     found = yield from _first(broken, finding, places, rows[: min(most, MOST)])
     if found is None:
         return None
-    rows = yield Step("prover", "values", {**params, "behind": found.row["site"]})
-    earlier = yield from _first(broken, finding, places, rows[:FURTHER])
-    return found if earlier is None or (found.proved and not earlier.proved) else earlier
+    rows = yield Step("prover", "values", {**params, "behind": found[0]["site"]})
+    return (yield from _first(broken, finding, places, rows[:FURTHER])) or found
 
 
 def _first(
     broken: Broken, finding: Finding, places: list[Any], rows: list[dict[str, Any]]
-) -> Generator[Step | tuple[Step, ...], Any, Valued | None]:
-    """The first of these values that is proved to mend; where none is, the first that numbers do not refute."""
-    agreed: Valued | None = None
+) -> Generator[Step | tuple[Step, ...], Any, Found | None]:
+    """The first of these values that is proved to mend, with what it leaves."""
+    doubted: list[tuple[dict[str, Any], Captured]] = []
     for at in range(0, len(rows), AT_ONCE):
         some = rows[at : at + AT_ONCE]
         tried = yield from probed(broken.request, [{"places": places, "put": row["put"]} for row in some])
         recorded = [(row, each.captured) for row, each in zip(some, tried, strict=True) if not each.captured.troubles]
-        for row, captured, is_run in (yield from _right(broken, finding, recorded)):
-            mended = yield from mended_by(broken, finding, captured, hasty=True)
-            if mended is None:
-                if is_run and agreed is None:
-                    agreed = Valued(row, broken.spoiled - set(finding.promises), proved=False)
-            elif (yield Step("prover", "same_question", {"proof": broken.report.proof, "other": mended[0]})):
-                return Valued(row, mended[1], proved=True)
-    return agreed
+        right = yield from _right(broken, finding, recorded)
+        for row, captured in right:
+            left = yield from _left(broken, finding, captured, hasty=True)
+            if left is not None:
+                return row, left
+        doubted += right[: PATIENTLY - len(doubted)]
+    for row, captured in doubted:
+        left = yield from _left(broken, finding, captured, hasty=False)
+        if left is not None:
+            return row, left
+    return None
+
+
+def _left(
+    broken: Broken, finding: Finding, captured: Captured, *, hasty: bool
+) -> Generator[Step, Any, frozenset[str] | None]:
+    """The promises that are broken still after a value that mends; None after one that does not."""
+    mended = yield from mended_by(broken, finding, captured, hasty=hasty)
+    if mended is None or not (
+        yield Step("prover", "same_question", {"proof": broken.report.proof, "other": mended[0]})
+    ):
+        return None
+    return mended[1]
 
 
 def _right(
     broken: Broken, finding: Finding, recorded: list[tuple[dict[str, Any], Captured]]
-) -> Generator[tuple[Step, ...], Any, list[tuple[dict[str, Any], Captured, bool]]]:
-    """Those after which numbers refute nothing that the finding spoils, and nothing that was right, and whether any were run."""
+) -> Generator[tuple[Step, ...], Any, list[tuple[dict[str, Any], Captured]]]:
+    """Those after which numbers refute nothing that the finding spoils, and nothing that was right."""
     if not recorded:
         return []
     answers = yield tuple(confirming(captured, CROSS_CHECK, explained=False) for _, captured in recorded)
     numbers = [from_plain(Confirmation, answer) for answer in answers]
     kept = broken.spoiled - set(finding.promises)
     return [
-        (row, captured, said.status != "not-run")
-        for (row, captured), said in zip(recorded, numbers, strict=True)
+        one
+        for one, said in zip(recorded, numbers, strict=True)
         if said.status != "differs" or kept.issuperset(said.differing)
     ]

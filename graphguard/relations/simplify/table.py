@@ -6,6 +6,7 @@ from typing import Final
 
 from graphguard.relations.functions.places import joined_places
 from graphguard.relations.rewrite.rule import Rules
+from graphguard.relations.simplify.counted import means_over_counts
 from graphguard.relations.simplify.factoring import brought_together
 from graphguard.relations.simplify.growth import settle_growth
 from graphguard.relations.simplify.hyperbolic import reduced
@@ -26,6 +27,7 @@ TABLE: Final = Rules(
         roots_of_multiples,
         powers_written_out,
         sums_over_themselves,
+        means_over_counts,
     ),
     positions=(settle_growth, meet_steps, settle_steps, extend_windows),
     sums=(join_steps, join_windows, counted_lines, lifted, brought_together, joined_places),

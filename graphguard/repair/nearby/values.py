@@ -7,6 +7,7 @@ their names; what the specification has at the same place is tried before anythi
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -88,9 +89,9 @@ def sites(scene: Scene) -> list[Site]:
 def _expressions(scope: Scope) -> Iterator[ast.expr]:
     for node in scope.nodes():
         match node:
-            case ast.Assign(targets=targets, value=value) if not _is_first(value, targets):
-                yield from _parts(value)
-            case ast.AnnAssign(value=ast.expr() as value) | ast.Return(value=ast.expr() as value):
+            case ast.Assign(value=value) | ast.AnnAssign(value=ast.expr() as value):
+                yield from (each for each in _parts(value) if not _is_answer(each))
+            case ast.Return(value=ast.expr() as value):
                 yield from _parts(value)
             case ast.AugAssign(value=value) | ast.keyword(value=value):
                 yield from _parts(value)
@@ -191,9 +192,16 @@ def depths(scene: Scene, known: Sequence[Site], number: int) -> dict[int, int]:
     }
 
 
-def _is_first(value: ast.expr, targets: Sequence[ast.expr]) -> bool:
-    """Whether it is the answer that an object holds at first: what is wrong is what others make of it."""
-    return isinstance(value, ast.Constant) and isinstance(value.value, bool) and isinstance(targets[0], ast.Attribute)
+def _is_answer(value: ast.expr) -> bool:
+    """Whether it is an answer as it is written: what something holds at first, or from then on, is seldom wrong, but what is made of it."""
+    return isinstance(value, ast.Constant) and isinstance(value.value, bool)
+
+
+def _decides(site: Site) -> bool:
+    """Whether a number is counted with in what a branch asks."""
+    outer = site.scope.program.ancestors(site.node)
+    within = itertools.takewhile(lambda each: isinstance(each, ast.expr) and not isinstance(each, ast.Call), outer)
+    return any(_is_asked(site.scope, each) for each in within if isinstance(each, ast.Compare | ast.BinOp))
 
 
 def _is_worked_out(node: ast.expr) -> bool:
@@ -237,7 +245,7 @@ def _of_site(
             if float in kinds or all(value * factor.numerator % factor.denominator == 0 for value in every):
                 made = [factor.numerator, factor.denominator]
                 yield trial(_NUMBER, _comes_out(factor), _made(factor, text), "times", made)
-        if kinds == {int} and rule in _OF_ROWS and not is_place:
+        if kinds == {int} and (rule in _OF_ROWS or _decides(site)) and not is_place:
             yield trial(_ALWAYS, "comes out one too small", f"one more than '{text}'", "plus", 1)
             yield trial(_ALWAYS, "comes out one too large", f"one less than '{text}'", "plus", -1)
 
@@ -261,7 +269,7 @@ def _of_others(site: Site, noted: Held, sizes: Sequence[int], trial: Any) -> Ite
         some = next(values for values in ranks.values() if values != whole[: len(values)])
         at = next((time for time, (one, other) in enumerate(zip(some, whole, strict=False)) if one != other), 0)
         has = some[at] if at < len(some) else some[-1]
-        told = f"is {_written(has)} where the specification has {_written(whole[min(at, len(whole) - 1)])}, and must be what it has"
+        told = f"is {_written(has)} where the specification has {_written(whole[min(at, len(whole) - 1)])}"
         cost = _ALWAYS if _is_place(ranks, whole, sizes) else _OTHERS
         yield trial(cost, told, f"what the specification has for '{text}'", "given", whole)
     first = ranks.get(0)
@@ -272,12 +280,12 @@ def _of_others(site: Site, noted: Held, sizes: Sequence[int], trial: Any) -> Ite
 
 
 def _is_place(ranks: Mapping[int, list[Any]], whole: Sequence[Any], sizes: Sequence[int]) -> bool:
-    """Whether values say no more than which rank of how many this is, or an answer about that: of course they are others than where there is one rank."""
+    """Whether values say no more than which rank of how many this is, where its part begins, or an answer about that: of course they are others than where there is one rank."""
     every = {value for values in ranks.values() for value in values}
     if all(isinstance(value, bool) for value in every):
         return True
     one = set(whole)
-    return (one == {1} and every <= set(sizes)) or (one == {0} and every <= set(range(max(sizes, default=1))))
+    return (one == {1} and every <= set(sizes)) or (one == {0} and {*ranks.get(0, ())} <= {0})
 
 
 def _sometimes(noted: Held, trial: Any) -> Iterator[Trial]:

@@ -81,7 +81,7 @@ def test_what_is_assigned_given_asked_and_cut_by_is_looked_at() -> None:
 def test_what_the_specification_has_at_the_same_place_comes_first() -> None:
     told = tried("weight.shape[0] // size", {-1: [12], 0: [4], 1: [4]})
     assert told[:3] == [
-        "is 4 where the specification has 12, and must be what it has",
+        "is 4 where the specification has 12",
         "comes out as 1/2 of what is needed",
         "comes out 2 times as large as is needed",
     ]
@@ -89,9 +89,9 @@ def test_what_the_specification_has_at_the_same_place_comes_first() -> None:
 
 
 def test_the_number_of_a_rank_is_another_one_without_being_wrong() -> None:
-    assert tried("rank", {-1: [0], 0: [0], 1: [1]}) == ["is 1 where the specification has 0, and must be what it has"]
+    assert tried("rank", {-1: [0], 0: [0], 1: [1]}) == ["is 1 where the specification has 0"]
     assert tried("rank", {-1: [5], 0: [7], 1: [8]})[:2] == [
-        "is 7 where the specification has 5, and must be what it has",
+        "is 7 where the specification has 5",
         "is each rank's own, where all ranks need the same",
     ]
 

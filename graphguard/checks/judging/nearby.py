@@ -45,9 +45,15 @@ def mended_nearby(
     A draft must be right on a second mesh, whether or not it brings in numbers: nothing but the proof says that it is meant.  Where no other mesh can be recorded, it is
     what was tried.
     """
+    rows = yield from _rows(broken, index, before, "forgotten" if forgotten else "texts")
+    return (yield from _mended(broken, index, finding, rows))
+
+
+def _mended(
+    broken: Broken, index: int, finding: Finding, rows: list[dict[str, Any]]
+) -> Generator[Step | tuple[Step, ...], Any, Nearby]:
     message = broken.diagnostics[index].message
     found = Nearby([], broken.spoiled, message)
-    rows = yield from _rows(broken, index, before, "forgotten" if forgotten else "texts")
     tried = _Trials(broken, finding, rows)
     while (one := (yield from tried.next())) is not None:
         row, failing = one
@@ -64,7 +70,7 @@ def mended_nearby(
 def decided_otherwise(
     broken: Broken, index: int, finding: Finding, before: tuple[TextEdit, ...]
 ) -> Generator[Step | tuple[Step, ...], Any, Nearby]:
-    """The first statement that mends a finding if it is not run, or value of Python if it is another one: where that is, and no fix."""
+    """The first statement that mends a finding if it is not run, or value of Python if it is another one: where that is, and no fix, unless what is in sight of the place has the value that is needed there."""
     message = broken.diagnostics[index].message
     tried = _Trials(broken, finding, (yield from _rows(broken, index, before, "decisions")))
     if (one := (yield from tried.next())) is not None:
@@ -76,7 +82,10 @@ def decided_otherwise(
     if most and broken.request.script is None and not before:
         other = yield from bounded(valued_otherwise(broken, index, finding, most), broken.allowed, None)
         if other is not None:
-            row, failing = other
+            row, failing, drafts = other
+            written = yield from _mended(broken, index, finding, drafts)
+            if written.fixes:
+                return written
             fix = Fix(row["title"], (), proved=False, place=from_plain(Span, row["place"]))
             told = _told(row["told"], fix, message, finding)
             return Nearby([], broken.spoiled, told, Tried(fix, failing), row["explained"])

@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from graphguard.checks.judging.mends import Broken, mended_by
 from graphguard.checks.judging.requests import CROSS_CHECK, Captured, Step, confirming, probed
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir.plain import from_plain
 from graphguard.refine.finding import Finding
+from graphguard.refine.outcome import Outcome
 
 AT_ONCE: Final = 8  # recordings that are asked for together
 FURTHER: Final = 32  # other values that are tried of what the one that mends comes from
 
 MOST: Final = 64  # other values that are tried
-
-
 PATIENTLY: Final = 3  # values that numbers do not refute, and that haste does not prove, are proved again: so many
 
 Found = tuple[dict[str, Any], frozenset[str]]
+"""Another value that mends, and the promises that are broken still."""
+
+
+class Valued(NamedTuple):
+    """Another value that mends a finding, the promises that are broken still, and edits that write it with what is in sight of its place."""
+
+    row: dict[str, Any]
+    left: frozenset[str]
+    drafts: list[dict[str, Any]]
 
 
 def valued_otherwise(
     broken: Broken, index: int, finding: Finding, most: int
-) -> Generator[Step | tuple[Step, ...], Any, Found | None]:
-    """The value that mends a finding if it is another one, and the promises that are broken still; of those that come from each other, the first: what is worked out of a wrong number is right."""
+) -> Generator[Step | tuple[Step, ...], Any, Valued | None]:
+    """The value that mends a finding if it is another one; of those that come from each other, the first: what is worked out of a wrong number is right."""
     params = {"proof": broken.report.proof, "finding": index, "sources": dict(broken.request.overlay)}
     places: list[Any] = yield Step("prover", "values", params)
     if not places:
@@ -39,7 +47,8 @@ def valued_otherwise(
     if found is None:
         return None
     rows = yield Step("prover", "values", {**params, "behind": found[0]["site"]})
-    return (yield from _first(broken, finding, places, rows[:FURTHER])) or found
+    row, left = (yield from _first(broken, finding, places, rows[:FURTHER])) or found
+    return Valued(row, left, (yield Step("prover", "needed", {**params, "put": row["put"]})))
 
 
 def _first(
@@ -68,12 +77,25 @@ def _left(
     broken: Broken, finding: Finding, captured: Captured, *, hasty: bool
 ) -> Generator[Step, Any, frozenset[str] | None]:
     """The promises that are broken still after a value that mends; None after one that does not."""
-    mended = yield from mended_by(broken, finding, captured, hasty=hasty)
+    mended = yield from (
+        mended_by(broken, finding, captured, hasty=True) if hasty else _proved(broken, finding, captured)
+    )
     if mended is None or not (
         yield Step("prover", "same_question", {"proof": broken.report.proof, "other": mended[0]})
     ):
         return None
     return mended[1]
+
+
+def _proved(
+    broken: Broken, finding: Finding, captured: Captured
+) -> Generator[Step, Any, tuple[str, frozenset[str]] | None]:
+    """As :func:`~graphguard.checks.judging.mends.mended_by`, by a proof that is not hurried."""
+    result = yield Step("prover", "prove", {"capture": captured.data})
+    outcome = from_plain(Outcome, result["outcome"])
+    failing = frozenset(outcome.failing)
+    is_there = {each.name for each in outcome.promises}.issuperset(finding.promises)
+    return (result["proof"], failing) if is_there and failing <= broken.spoiled - set(finding.promises) else None
 
 
 def _right(

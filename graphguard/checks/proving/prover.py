@@ -39,15 +39,16 @@ from graphguard.relations.layouts import layout
 from graphguard.repair.drafting.candidates import Candidate, candidates
 from graphguard.repair.graph.edits import Scale
 from graphguard.repair.nearby.near import nearby, places_of, scene_of
+from graphguard.repair.nearby.needed import expressions
 from graphguard.repair.nearby.slices import rested_on
 from graphguard.repair.nearby.values import depths, held, sites, trials
 from graphguard.repair.text.frames import Read, Sources, reader
 from graphguard.repair.text.same_meaning import asks_the_same
 from graphguard.repair.trying.diagnosed import Diagnosis
 from graphguard.repair.trying.trials import holds
-from graphguard.repair.writing.applied import texts_after
+from graphguard.repair.writing.applied import applied, texts_after
 from graphguard.repair.writing.varied import brings_numbers, brings_size, said_by, varied
-from graphguard.report.diagnostics import TextEdit
+from graphguard.report.diagnostics import Fix, TextEdit
 from graphguard.trace.process import wire
 from graphguard.trace.process.parentage import die_with_starter
 
@@ -90,6 +91,7 @@ class Prover:
             "candidates": self.candidates,
             "nearby": self.nearby,
             "values": self.values,
+            "needed": self.needed,
             "held": self.held,
             "same_question": self.same_question,
             "uneven": self.uneven,
@@ -279,6 +281,28 @@ class Prover:
                 "explained": explained,
             }
             for one in found
+        ]
+
+    def needed(
+        self, proof: str, finding: int, sources: dict[str, str], observed: list[list[Any]], put: dict[str, Any]
+    ) -> list[dict[str, Any]]:
+        """Edits that write at a place, with what is in sight there, the values that were ``put`` there and mended, in the form of :meth:`candidates`."""
+        entry = self._entries[proof]
+        if entry.diagnosis is None:
+            return []
+        read = reader(sources)
+        texts = Sources.of(entry.capture, read)
+        site = sites(scene_of(entry.diagnosis.findings[finding], texts))[put["place"]]
+        found = []
+        for text in expressions(site, held(observed)[put["place"]], put):
+            edits = (TextEdit(site.span, text),)
+            after = applied(edits, texts)
+            told = f"'{site.text}' stands where '{text}' is needed"
+            if after is not None:
+                found.append(Candidate(Fix(f"write {text}", edits, proved=False, place=site.span), after, told))
+        return [
+            {**row, "explained": entry.diagnosis.repairs[finding] is not None}
+            for row in _rows(entry.capture, found, read)
         ]
 
     def texts(self, edits: list[dict[str, Any]], sources: dict[str, str]) -> dict[str, str] | None:

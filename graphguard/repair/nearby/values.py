@@ -197,11 +197,12 @@ def _is_answer(value: ast.expr) -> bool:
     return isinstance(value, ast.Constant) and isinstance(value.value, bool)
 
 
-def _decides(site: Site) -> bool:
-    """Whether a number is counted with in what a branch asks."""
+def decides(site: Site) -> bool:
+    """Whether a value is what a branch asks, or counted with in that."""
     outer = site.scope.program.ancestors(site.node)
     within = itertools.takewhile(lambda each: isinstance(each, ast.expr) and not isinstance(each, ast.Call), outer)
-    return any(_is_asked(site.scope, each) for each in within if isinstance(each, ast.Compare | ast.BinOp))
+    counted = (each for each in within if isinstance(each, ast.Compare | ast.BinOp))
+    return any(_is_asked(site.scope, each) for each in (site.node, *counted))
 
 
 def _is_worked_out(node: ast.expr) -> bool:
@@ -245,7 +246,7 @@ def _of_site(
             if float in kinds or all(value * factor.numerator % factor.denominator == 0 for value in every):
                 made = [factor.numerator, factor.denominator]
                 yield trial(_NUMBER, _comes_out(factor), _made(factor, text), "times", made)
-        if kinds == {int} and (rule in _OF_ROWS or _decides(site)) and not is_place:
+        if kinds == {int} and (rule in _OF_ROWS or decides(site)) and not is_place:
             yield trial(_ALWAYS, "comes out one too small", f"one more than '{text}'", "plus", 1)
             yield trial(_ALWAYS, "comes out one too large", f"one less than '{text}'", "plus", -1)
 

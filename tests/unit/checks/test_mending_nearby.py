@@ -73,6 +73,7 @@ class Answers:
         self.rows, self.right, self.ranks, self.usual = rows, right, ranks, usual or []
         self.values: list[dict[str, Any]] = []
         self.behind: list[dict[str, Any]] = []
+        self.drafts: list[dict[str, Any]] = []
         self.asked: list[Any] = []
         self.recorded: list[tuple[int, str]] = []
 
@@ -87,6 +88,8 @@ class Answers:
                 return [] if step.params["wanted"] == "decisions" else self.rows
             case "values":
                 return self._values(step.params)
+            case "needed":
+                return self.drafts
             case "capture":
                 put = step.params.get("probes", {}).get("put") or {}
                 ranks, text = step.params["mesh"]["dp"], step.params["overlay"].get("file", put.get("number", ""))
@@ -203,3 +206,20 @@ def test_no_value_is_tried_where_a_draft_mends() -> None:
     answers.values = [value("four", 5)]
     (told,) = report_of(answers).diagnostics
     assert told.span == MENDED
+
+
+def test_what_is_in_sight_of_the_place_and_has_the_value_is_a_fix() -> None:
+    answers = Answers([], {"four", "good"}, {1: "right"})
+    answers.values, answers.drafts = [value("four", 5)], [row("good", MENDED)]
+    (told,) = report_of(answers).diagnostics
+    assert [fix.title for fix in told.fixes] == ["good"]
+    assert told.span == MENDED
+
+
+def test_what_has_the_value_by_chance_is_none() -> None:
+    answers = Answers([], {"four", "good"}, {1: "wrong"})
+    answers.values, answers.drafts = [value("four", 5)], [row("good", MENDED)]
+    (told,) = report_of(answers).diagnostics
+    assert not told.fixes
+    assert told.span is not None
+    assert told.span.line == 5

@@ -101,7 +101,7 @@ def _proved(
 def _right(
     broken: Broken, finding: Finding, recorded: list[tuple[dict[str, Any], Captured]]
 ) -> Generator[tuple[Step, ...], Any, list[tuple[dict[str, Any], Captured]]]:
-    """Those after which numbers refute nothing that the finding spoils, and nothing that was right."""
+    """Those after which numbers refute nothing that the finding spoils, and nothing that was right; what they cannot run is not looked at."""
     if not recorded:
         return []
     answers = yield tuple(confirming(captured, CROSS_CHECK, explained=False) for _, captured in recorded)
@@ -110,5 +110,5 @@ def _right(
     return [
         one
         for one, said in zip(recorded, numbers, strict=True)
-        if said.status != "differs" or kept.issuperset(said.differing)
+        if said.status == "equal" or (said.status == "differs" and kept.issuperset(said.differing))
     ]

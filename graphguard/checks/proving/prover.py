@@ -53,6 +53,7 @@ from graphguard.trace.process import wire
 from graphguard.trace.process.parentage import die_with_starter
 
 KEPT_PROOFS = 64
+_UNREDUCED = ("missing-reduction", "gradient-not-reduced")
 # What may be given up underway: everything else is short, or leaves something behind that is asked again.
 _INTERRUPTIBLE = ("prove", "at_once", "finish", "diagnose")
 _CANCELLED: dict[str, Any] = {"error": {"code": "cancelled", "message": "the request was cancelled"}}
@@ -251,7 +252,7 @@ class Prover:
     ) -> list[Any]:
         """Places near a finding whose values a recording may be asked for; of what was ``observed`` there, other values, best first: ``{"put", "told", "title", "place"}``.
 
-        With ``behind``, at the places alone that the value of one comes from, the farthest first.
+        Where an edit of the graphs says what is wrong, at the places alone that it rests on, unless it is a reduction, which a branch may leave out; with ``behind``, at those that the value of one comes from, the farthest first.
         """
         entry = self._entries[proof]
         if entry.diagnosis is None:
@@ -268,6 +269,8 @@ class Prover:
         factor = edit.factor if isinstance(edit, Scale) else None
         rested = rested_on(scene, places_of(told, texts))
         found = trials(known, held(observed), scene.sizes, factor, told.rule, rested)
+        if repair is not None and told.rule not in _UNREDUCED:
+            found = [one for one in found if known[one.site].node in rested]
         if behind is not None:
             away = depths(scene, known, behind)
             found = sorted((one for one in found if one.site in away), key=lambda one: -away[one.site])

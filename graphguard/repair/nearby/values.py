@@ -179,7 +179,13 @@ def _doubt(site: Site, noted: Held) -> int:
     """How far a place is from being to blame: by calls from the finding; where it only reads what is worked out elsewhere; where the specification, which is right, has the same."""
     whole = noted.values.get(SPECIFICATION)
     alike = whole is not None and all(values == whole for values in noted.of_ranks.values())
-    return min(site.scope.away, FAR) + isinstance(site.node, ast.Name | ast.Attribute) + alike
+    return min(site.scope.away, FAR) + _is_read(site) + alike
+
+
+def _is_read(site: Site) -> int:
+    """Whether a place reads what is worked out elsewhere; more so where it only hands that on."""
+    handed = isinstance(site.scope.program.parents.get(site.node), ast.Assign | ast.Tuple | ast.Call | ast.keyword)
+    return (1 + handed) if isinstance(site.node, ast.Name | ast.Attribute) else 0
 
 
 def depths(scene: Scene, known: Sequence[Site], number: int) -> dict[int, int]:
@@ -227,9 +233,10 @@ def _of_site(
                 _CONTRARY, f"is {every[0]} where {not every[0]} is needed", f"{not every[0]} for '{text}'", "not"
             )
         else:
-            when = "on every rank" if all(len(set(values)) == 1 for values in ranks.values()) else "every time"
-            for answer in (True, False):
-                yield trial(_SOMETIMES, f"must be {answer} {when}", f"{answer} for '{text}' {when}", "given", [answer])
+            for answer in (True, False) if any(len(set(values)) > 1 for values in ranks.values()) else ():
+                yield trial(
+                    _SOMETIMES, f"must be {answer} every time", f"{answer} for '{text}' every time", "given", [answer]
+                )
         if len(ranks) > 1 and len(set(every)) == 1 and every[0]:
             for rank, which in ((0, "first"), (len(ranks) - 1, "last")):
                 yield trial(
@@ -265,18 +272,21 @@ def _made(factor: Fraction, text: str) -> str:
 def _of_others(site: Site, noted: Held, sizes: Sequence[int], trial: Any) -> Iterator[Trial]:
     """What the specification, or the first rank, has where others have something else."""
     ranks, text = noted.of_ranks, site.text
-    whole = noted.values.get(SPECIFICATION)
-    if whole is not None and any(values != whole[: len(values)] for values in ranks.values()):
-        some = next(values for values in ranks.values() if values != whole[: len(values)])
-        at = next((time for time, (one, other) in enumerate(zip(some, whole, strict=False)) if one != other), 0)
-        has = some[at] if at < len(some) else some[-1]
-        told = f"is {_written(has)} where the specification has {_written(whole[min(at, len(whole) - 1)])}"
+    whole = noted.values.get(SPECIFICATION, [])
+    pairs = [pair for values in ranks.values() for pair in zip(values, whole, strict=False)]
+    unlike = next((pair for pair in pairs if pair[0] != pair[1]), None)
+    if unlike is not None and len({len(values) for values in (whole, *ranks.values())}) == 1:
+        told = f"is {_written(unlike[0])} where the specification has {_written(unlike[1])}"
         cost = _ALWAYS if _is_place(ranks, whole, sizes) else _OTHERS
         yield trial(cost, told, f"what the specification has for '{text}'", "given", whole)
     first = ranks.get(0)
-    if first is not None and whole != first and any(values != first for values in ranks.values()):
+    answers = all(isinstance(value, bool) for value in first or ())
+    own = _is_place(ranks, [0], sizes)
+    if first is None or answers or whole == first or (own and not isinstance(site.node, ast.BinOp)):
+        return  # the number of a rank is its own
+    if any(values != first for values in ranks.values()):
         told = "is each rank's own, where all ranks need the same"
-        cost = _ALWAYS if _is_place(ranks, [0], sizes) else _OTHERS
+        cost = _ALWAYS if own else _OTHERS
         yield trial(cost, told, f"'{text}' of rank 0 on all ranks", "given", first)
 
 

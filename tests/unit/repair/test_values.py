@@ -118,10 +118,11 @@ def test_an_answer_is_turned_or_given_on_one_rank_alone() -> None:
         "is True on every rank, and must be so on the first one alone",
         "is True on every rank, and must be so on the last one alone",
     ]
-    assert tried("not self.done", {0: [True], 1: [False]})[:2] == [
-        "must be True on every rank",
-        "must be False on every rank",
+    assert tried("not self.done", {0: [True, False], 1: [True, False]}) == [
+        "must be True every time",
+        "must be False every time",
     ]
+    assert not tried("not self.done", {0: [True], 1: [False]})  # it asks which rank this is
 
 
 def test_an_answer_is_turned_where_something_in_sight_has_a_value() -> None:

@@ -6,6 +6,7 @@ import os
 from collections import deque
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any, Final, NamedTuple
 
 from graphguard.checks.judging.bounded import bounded
@@ -79,7 +80,7 @@ def decided_otherwise(
         told = _told(row["headline"], fix, message, finding)
         return Nearby([], broken.spoiled, told, Tried(fix, failing), row["explained"])
     most = _most(broken, CALLS_OF_VALUES)
-    if most and broken.request.script is None and not before:
+    if most and _is_recorded_whole(broken) and not before:
         other = yield from bounded(valued_otherwise(broken, index, finding, most), broken.allowed, None)
         if other is not None:
             row, failing, drafts = other
@@ -141,6 +142,12 @@ def _most(broken: Broken, together: int = CALLS) -> int:
     """How many drafts are recorded: fewer of a larger program, none of a very large one."""
     calls = sum(broken.report.operators.get(side, 0) for side in ("spec", "impl"))
     return 0 if calls > LARGE else max(FEWEST, together // max(calls, 1))
+
+
+def _is_recorded_whole(broken: Broken) -> bool:
+    """Whether every rank of a check is recorded: what is put on some says nothing of those that are worked out from others."""
+    ranks, request = prod(broken.report.mesh.values()), broken.request
+    return request.script is None and (request.ranks is None or ranks <= request.ranks)
 
 
 def _told(headline: str, fix: Fix, message: str, finding: Finding) -> str:

@@ -14,7 +14,6 @@ from graphguard.refine.outcome import Outcome
 
 AT_ONCE: Final = 8  # recordings that are asked for together
 FURTHER: Final = 32  # other values that are tried of what the one that mends comes from
-
 MOST: Final = 64  # other values that are tried
 PATIENTLY: Final = 3  # values that numbers do not refute, and that haste does not prove, are proved again: so many
 

@@ -30,6 +30,7 @@ from graphguard.ir.fuel import burnt
 from graphguard.ir.ignored import without_ignored
 from graphguard.ir.likeness import same_question
 from graphguard.ir.plain import from_plain, to_plain
+from graphguard.ir.puts import Put
 from graphguard.refine.proving.attempts import Effort
 from graphguard.refine.proving.memo import Memo, Shelf
 from graphguard.refine.proving.proof import Proof
@@ -263,7 +264,6 @@ class Prover:
         known = sites(scene)
         if observed is None:
             return [site.place for site in known]
-        explained = entry.diagnosis.repairs[finding] is not None
         repair = entry.diagnosis.repairs[finding]
         edit = None if repair is None else repair.hypothesis.edit
         factor = edit.factor if isinstance(edit, Scale) else None
@@ -281,7 +281,7 @@ class Prover:
                 "told": one.told,
                 "title": one.title,
                 "place": to_plain(known[one.site].span),
-                "explained": explained,
+                "explained": repair is not None,
             }
             for one in found
         ]
@@ -297,7 +297,7 @@ class Prover:
         texts = Sources.of(entry.capture, read)
         site = sites(scene_of(entry.diagnosis.findings[finding], texts))[put["place"]]
         found = []
-        for text in expressions(site, held(observed)[put["place"]], put):
+        for text in expressions(site, held(observed)[put["place"]], Put.of(put)):
             edits = (TextEdit(site.span, text),)
             after = applied(edits, texts)
             told = f"'{site.text}' stands where '{text}' is needed"

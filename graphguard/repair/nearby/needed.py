@@ -10,7 +10,8 @@ import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from graphguard.repair.nearby.values import SPECIFICATION, Held, Site, decides
+from graphguard.ir.puts import Put
+from graphguard.repair.nearby.values import Held, Site, decides
 
 MOST: Final = 8  # expressions that are tried of one place
 
@@ -18,7 +19,7 @@ Row = tuple[Any, Any, Mapping[str, Any]]
 """What a place held, what it must hold, and what was in sight of it then."""
 
 
-def expressions(site: Site, noted: Held, put: Mapping[str, Any]) -> list[str]:
+def expressions(site: Site, noted: Held, put: Put) -> list[str]:
     """Texts that give at a place what is needed there, the simplest first; none in what a branch asks: of the few times that it is asked, many questions have the same answers."""
     if decides(site):
         return []
@@ -32,32 +33,13 @@ def expressions(site: Site, noted: Held, put: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(each for each in texts if each != text))[:MOST]
 
 
-def _rows(noted: Held, put: Mapping[str, Any], *, whole: bool) -> list[Row]:
+def _rows(noted: Held, put: Put, *, whole: bool) -> list[Row]:
     """What is needed of the ranks, and with ``whole`` that the specification keeps what it has: many numbers happen to be as large as an axis; of an answer it may not matter there."""
     return [
-        (value, value if program == SPECIFICATION else _needed(put, program, time, value, sight), sight)
+        (value, put.value(program, time, value, sight), sight)
         for program, values in (noted.values if whole else noted.of_ranks).items()
         for time, (value, sight) in enumerate(zip(values, noted.sights[program], strict=True))
     ]
-
-
-def _needed(put: Mapping[str, Any], program: int, time: int, value: Any, sight: Mapping[str, Any]) -> Any:
-    """As a recording puts it there (:mod:`graphguard.trace.source.probes`)."""
-    if "where" in put:
-        name, wanted = put["where"]
-        if name not in sight or sight[name] != wanted or type(sight[name]) is not type(wanted):
-            return value
-    number = put["number"]
-    match put["make"]:
-        case "not":
-            return not value
-        case "alone":
-            return value and program == number
-        case "times":
-            return value * number[0] // number[1] if isinstance(value, int) else value * number[0] / number[1]
-        case "plus":
-            return value + number
-    return number[min(time, len(number) - 1)]
 
 
 def _numbers(_site: Site, text: str, rows: Sequence[Row], names: Sequence[str]) -> Iterator[str]:
@@ -76,10 +58,10 @@ def _numbers(_site: Site, text: str, rows: Sequence[Row], names: Sequence[str]) 
             yield f"{text} {divided} {name}"
 
 
-def _rounded_up(site: Site, put: Mapping[str, Any]) -> Iterator[str]:
+def _rounded_up(site: Site, put: Put) -> Iterator[str]:
     """A quotient that is rounded up, where it is one too small."""
     match site.node:
-        case ast.BinOp(left=left, op=ast.FloorDiv(), right=right) if put["make"] == "plus" and put["number"] == 1:
+        case ast.BinOp(left=left, op=ast.FloorDiv(), right=right) if put.make == "plus" and put.number == 1:
             source = site.scope.program.source
             yield f"-(-{source(left)} // {source(right)})"
 

@@ -1,7 +1,7 @@
 """Numbers and answers of Python, with others in their places: which of them is to blame.
 
 The graphs hold only what came of a number or an answer: rows that are read, a factor, a branch that is taken.  Which values a program has is seen when it is run, not guessed from
-their names; what the specification has at the same place is tried before anything else.  What the value should be, nothing says but that: it is no fix.
+their names; what the specification has at the same place is tried before anything else.  What the value should be, nothing says but that (:mod:`graphguard.repair.nearby.needed` makes a fix of it where it can).
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from fractions import Fraction
 from typing import Any, Final
 
 from graphguard.ir import Span
+from graphguard.ir.puts import SPECIFICATION, holds
 from graphguard.repair.nearby.scene import Scene, Scope, shown
 from graphguard.repair.nearby.slices import behind
 
-SPECIFICATION: Final = -1
 FAR: Final = 4  # calls between what is tried and the finding
 MOST: Final = 400  # places, the nearest
 _WAYS: Final = 4  # in which one place differs from time to time
-# How likely another value is meant: what others have there, the one other answer, an answer at some times, other numbers.
 # What a number may be the cause of: a factor, or one more or less.
 _OF_FACTORS: Final = frozenset(("wrong-relation", "wrong-scale", "wrong-shard"))
 _OF_ROWS: Final = frozenset(("wrong-relation", "wrong-shard"))
+# How unlikely another value is: what others have there, the one other answer, other numbers, an answer at some times, or always, or on one rank.
 _OTHERS, _CONTRARY, _NUMBER, _SOMETIMES, _ALWAYS, _ALONE = 0, 1, 2, 2, 3, 4
 
 
@@ -300,7 +300,7 @@ def _is_place(ranks: Mapping[int, list[Any]], whole: Sequence[Any], sizes: Seque
 
 
 def _sometimes(noted: Held, trial: Any) -> Iterator[Trial]:
-    """The contrary where something in sight of an answer has one of several values, that is not the answer itself; or at one of the times that it is asked for."""
+    """The contrary where something in sight of an answer has one of several values, which tells the times apart."""
     sights = noted.sights.get(0) or next(iter(noted.sights.values()))
     values = noted.values.get(0) or next(iter(noted.values.values()))
     if len(sights) < 2:
@@ -308,7 +308,7 @@ def _sometimes(noted: Held, trial: Any) -> Iterator[Trial]:
     known: set[tuple[bool, ...]] = {(True,) * len(sights), (False,) * len(sights)}
     for name in sorted(set.intersection(*(set(sight) for sight in sights)), key=lambda each: (each.count("."), each)):
         for wanted in sorted({sight[name] for sight in sights}, key=repr):
-            times = tuple(sight[name] == wanted and type(sight[name]) is type(wanted) for sight in sights)
+            times = tuple(holds(sight, name, wanted) for sight in sights)
             if times in known or len(known) > _WAYS + 1:
                 continue
             known.add(times)

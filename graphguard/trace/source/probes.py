@@ -9,13 +9,14 @@ import ast
 import builtins
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Final, TypeAlias
 
+from graphguard.ir.puts import SPECIFICATION, Put
+
 NAME: Final = "__graphguard_probed__"
-SPECIFICATION: Final = -1
 MOST: Final = 12  # values of one place that a program is asked for
 _NAMES: Final = 40  # of the values in sight of a place
 _LONG: Final = 24  # characters of a text that is one of them
@@ -28,21 +29,6 @@ Numbered: TypeAlias = tuple[int, bool]
 
 Observed: TypeAlias = tuple[int, int, Any, Mapping[str, Any]]
 """A value as it was noted: the program (the specification's number is -1), the number of the place, the value, and what is in sight of it by name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Put:
-    """Another value at a place, in the ranks' programs: made of the one that is there (``not``, ``alone`` on one rank, ``times`` a fraction, ``plus``), or ``given``, one for each time that the place is come to.
-
-    ``rank``, ``time`` and ``where`` (a name in sight and its value) say when alone it is put there.
-    """
-
-    place: int
-    make: str
-    number: Any = None
-    rank: int | None = None
-    time: int | None = None
-    where: tuple[str, Any] | None = None
 
 
 @dataclass(slots=True)
@@ -61,10 +47,7 @@ class Probes:
             line, column, end_line, end_column, asked = place
             places.setdefault(path, {})[line, column, end_line, end_column] = number, asked
         put = plain.get("put")
-        if put is None:
-            return cls(places)
-        where = put.get("where")
-        return cls(places, Put(**{**put, "where": None if where is None else (where[0], where[1])}))
+        return cls(places, None if put is None else Put.of(put))
 
 
 _set: Probes | None = None
@@ -138,37 +121,9 @@ def probed(place: int, asked: bool, value: Any) -> Any:
         if time < MOST:
             _observed.append((_program, place, value, _in_sight(sys._getframe(1))))  # noqa: SLF001 - the caller's names
         return value
-    if put.place != place or _program == SPECIFICATION or not _is_meant(put, time):
+    if put.place != place:
         return value
-    return _made(put, value, time)
-
-
-def _is_meant(put: Put, time: int) -> bool:
-    if put.rank is not None and put.rank != _program:
-        return False
-    if put.time is not None and put.time != time:
-        return False
-    if put.where is None:
-        return True
-    name, wanted = put.where
-    sight = _in_sight(sys._getframe(2))  # noqa: SLF001 - of the place itself
-    return name in sight and sight[name] == wanted and type(sight[name]) is type(wanted)
-
-
-def _made(put: Put, value: Any, time: int) -> Any:
-    match put.make:
-        case "not":
-            return not value
-        case "times":
-            more, less = put.number
-            return value * more // less if isinstance(value, int) else value * more / less
-        case "alone":
-            return value and _program == put.number
-        case "plus":
-            return value + put.number
-        case _:
-            given: Sequence[Any] = put.number
-            return given[min(time, len(given) - 1)]
+    return put.value(_program, time, value, _in_sight(sys._getframe(1)))  # noqa: SLF001 - the same
 
 
 def _in_sight(frame: FrameType) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """Means over what a mask counts, times the count, are sums."""
 
+from fractions import Fraction
+
 import pytest
 
 from graphguard.relations.functions.piecewise import equal
@@ -67,3 +69,13 @@ def test_the_count_of_other_rows_does_not_cancel() -> None:
     rows = mean(a, mask, x, mask, (1,))
     weighed = a.multiply(rows, a.flip(a.sum(mask, (1,)), 0))
     assert not equal(a.universe, weighed, a.sum(a.multiply(mask, x), (1,)))
+
+
+def test_parts_of_numbers_do_not_cancel() -> None:
+    a, mask, x = numbers()
+    halves = a.scale(mask, Fraction(1, 2))
+    weighed = a.multiply(mean(a, halves, x, halves, (0, 1)), a.sum(halves, (0, 1)))
+    assert not equal(a.universe, weighed, a.sum(a.multiply(halves, x), (0, 1)))
+    weights = a.leaf("w", (ROWS, COLUMNS), "float", 0, 2)
+    weighed = a.multiply(mean(a, weights, x, weights, (0, 1)), a.sum(weights, (0, 1)))
+    assert not equal(a.universe, weighed, a.sum(a.multiply(weights, x), (0, 1)))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from graphguard.ir.puts import Put
 from graphguard.repair.nearby.needed import expressions
 from graphguard.repair.nearby.values import held, sites
 from tests.unit.repair.test_values import scene, site
@@ -15,7 +16,7 @@ def written(text: str, put: dict[str, Any], *rows: tuple[int, Any, dict[str, Any
     known = sites(scene())
     number = site(known, text)
     observed = [[program, number, value, sight] for program, value, sight in rows]
-    return expressions(known[number], held(observed)[number], {"place": number, "number": None, **put})
+    return expressions(known[number], held(observed)[number], Put.of({"place": number, **put}))
 
 
 def test_a_constant_gives_way_to_the_question_that_tells_the_times_apart() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 
@@ -21,6 +22,16 @@ def same_question(first: Capture, second: Capture) -> bool:
 def same_program(first: Graph, second: Graph) -> bool:
     """Whether two graphs compute the same outputs by the same calls in the same order."""
     return all(one == other for one, other in zip_longest(_rows(first), _rows(second)))
+
+
+def calls_between(first: Capture, second: Capture) -> int:
+    """How many calls of the ranks only one of two captures makes, by operator and the types of what it gives."""
+    pairs = zip(first.ranks, second.ranks, strict=True)
+    return sum(((one - other) + (other - one)).total() for one, other in ((_calls(a), _calls(b)) for a, b in pairs))
+
+
+def _calls(graph: Graph) -> Counter[tuple[object, ...]]:
+    return Counter((node.op, *(graph.types[var] for var in node.outs)) for node in graph.nodes)
 
 
 def _rows(graph: Graph) -> Iterator[tuple[object, ...]]:

@@ -17,8 +17,13 @@ FURTHER: Final = 32  # other values that are tried of what the one that mends co
 MOST: Final = 64  # other values that are tried
 PATIENTLY: Final = 3  # values that numbers do not refute, and that haste does not prove, are proved again: so many
 
-Found = tuple[dict[str, Any], frozenset[str]]
-"""Another value that mends, and the promises that are broken still."""
+
+class _Found(NamedTuple):
+    """Another value that mends, the promises that are broken still, and how many calls it changes."""
+
+    row: dict[str, Any]
+    left: frozenset[str]
+    changed: int
 
 
 class Valued(NamedTuple):
@@ -32,7 +37,7 @@ class Valued(NamedTuple):
 def valued_otherwise(
     broken: Broken, index: int, finding: Finding, most: int
 ) -> Generator[Step | tuple[Step, ...], Any, Valued | None]:
-    """The value that mends a finding if it is another one; of those that come from each other, the first: what is worked out of a wrong number is right."""
+    """The value that mends a finding if it is another one; of those that come from each other, the first that changes no more calls: what is worked out of a wrong number is right."""
     params = {"proof": broken.report.proof, "finding": index, "sources": dict(broken.request.overlay)}
     places: list[Any] = yield Step("prover", "values", params)
     if not places:
@@ -46,13 +51,14 @@ def valued_otherwise(
     if found is None:
         return None
     rows = yield Step("prover", "values", {**params, "behind": found[0]["site"]})
-    row, left = (yield from _first(broken, finding, places, rows[:FURTHER])) or found
+    first = yield from _first(broken, finding, places, rows[:FURTHER])
+    row, left, _ = found if first is None or first.changed > found.changed else first
     return Valued(row, left, (yield Step("prover", "needed", {**params, "put": row["put"]})))
 
 
 def _first(
     broken: Broken, finding: Finding, places: list[Any], rows: list[dict[str, Any]]
-) -> Generator[Step | tuple[Step, ...], Any, Found | None]:
+) -> Generator[Step | tuple[Step, ...], Any, _Found | None]:
     """The first of these values that is proved to mend, with what it leaves."""
     doubted: list[tuple[dict[str, Any], Captured]] = []
     for at in range(0, len(rows), AT_ONCE):
@@ -60,30 +66,43 @@ def _first(
         tried = yield from probed(broken.request, [{"places": places, "put": row["put"]} for row in some])
         recorded = [(row, each.captured) for row, each in zip(some, tried, strict=True) if not each.captured.troubles]
         right = yield from _right(broken, finding, recorded)
-        for row, captured in right:
-            left = yield from _left(broken, finding, captured, hasty=True)
-            if left is not None:
-                return row, left
+        found = yield from _least(broken, finding, right)
+        if found is not None:
+            return found
         doubted += right[: PATIENTLY - len(doubted)]
     for row, captured in doubted:
-        left = yield from _left(broken, finding, captured, hasty=False)
-        if left is not None:
-            return row, left
+        found = yield from _mended(broken, finding, row, captured, hasty=False)
+        if found is not None:
+            return found
     return None
 
 
-def _left(
-    broken: Broken, finding: Finding, captured: Captured, *, hasty: bool
-) -> Generator[Step, Any, frozenset[str] | None]:
-    """The promises that are broken still after a value that mends; None after one that does not."""
+def _least(
+    broken: Broken, finding: Finding, right: list[tuple[dict[str, Any], Captured]]
+) -> Generator[Step, Any, _Found | None]:
+    """The first of these values that is proved to mend; of those that are as likely, the one that changes the fewest calls."""
+    found: list[_Found] = []
+    for row, captured in right:
+        if found and row["cost"] > found[0].row["cost"]:
+            break
+        one = yield from _mended(broken, finding, row, captured, hasty=True)
+        found += [one] if one is not None else []
+    return min(found, key=lambda each: each.changed, default=None)
+
+
+def _mended(
+    broken: Broken, finding: Finding, row: dict[str, Any], captured: Captured, *, hasty: bool
+) -> Generator[Step, Any, _Found | None]:
+    """What a value leaves that is proved to mend; None of one that is not."""
     mended = yield from (
         mended_by(broken, finding, captured, hasty=True) if hasty else _proved(broken, finding, captured)
     )
-    if mended is None or not (
-        yield Step("prover", "same_question", {"proof": broken.report.proof, "other": mended[0]})
-    ):
+    if mended is None:
         return None
-    return mended[1]
+    proofs = {"proof": broken.report.proof, "other": mended[0]}
+    if not (yield Step("prover", "same_question", proofs)):
+        return None
+    return _Found(row, mended[1], (yield Step("prover", "calls_between", proofs)))
 
 
 def _proved(

@@ -15,7 +15,7 @@ import time
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, BinaryIO
 
 from graphguard.checks.explorer.drawing import picture
@@ -28,7 +28,7 @@ from graphguard.ir import Capture, Var, capture_from_json, capture_to_json
 from graphguard.ir.collection import set_aside, take_back, without_collection
 from graphguard.ir.fuel import burnt
 from graphguard.ir.ignored import without_ignored
-from graphguard.ir.likeness import same_question
+from graphguard.ir.likeness import calls_between, same_question
 from graphguard.ir.plain import from_plain, to_plain
 from graphguard.ir.puts import Put
 from graphguard.refine.proving.attempts import Effort
@@ -96,6 +96,7 @@ class Prover:
             "needed": self.needed,
             "held": self.held,
             "same_question": self.same_question,
+            "calls_between": self.calls_between,
             "uneven": self.uneven,
             "texts": self.texts,
             "places": self.places,
@@ -273,7 +274,8 @@ class Prover:
             found = [one for one in found if known[one.site].node in rested]
         if behind is not None:
             away = depths(scene, known, behind)
-            found = sorted((one for one in found if one.site in away), key=lambda one: -away[one.site])
+            found = [replace(one, cost=-away[one.site]) for one in found if one.site in away]
+            found = sorted(found, key=lambda one: one.cost)
         return [
             {
                 "site": one.site,
@@ -282,6 +284,7 @@ class Prover:
                 "title": one.title,
                 "place": to_plain(known[one.site].span),
                 "explained": repair is not None,
+                "cost": one.cost,
             }
             for one in found
         ]
@@ -324,6 +327,10 @@ class Prover:
         """
         first, second = self._entries[proof].capture, self._entries[other].capture
         return asks_the_same(first, second) if by_meaning else same_question(first, second)
+
+    def calls_between(self, proof: str, other: str) -> int:
+        """How many calls of the ranks only one of two proofs has: how much a change of the program changed."""
+        return calls_between(self._entries[proof].capture, self._entries[other].capture)
 
     def uneven(self, proof: str) -> bool:
         """Whether some ranks are given a part of another shape than others of the same input or parameter."""

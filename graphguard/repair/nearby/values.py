@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Final
 
@@ -24,8 +24,8 @@ _WAYS: Final = 4  # in which one place differs from time to time
 # What a number may be the cause of: a factor, or one more or less.
 _OF_FACTORS: Final = frozenset(("wrong-relation", "wrong-scale", "wrong-shard"))
 _OF_ROWS: Final = frozenset(("wrong-relation", "wrong-shard"))
-# How unlikely another value is: what others have there, the one other answer, other numbers, an answer at some times, or always, or on one rank.
-_OTHERS, _CONTRARY, _NUMBER, _SOMETIMES, _ALWAYS, _ALONE = 0, 1, 2, 2, 3, 4
+# How unlikely another value is: what others have there, the one other answer, other numbers, an answer every time, or where something in sight has a value, one more or less, on one rank.
+_OTHERS, _CONTRARY, _NUMBER, _EVERY_TIME, _SOMETIMES, _ALWAYS, _ALONE = 0, 1, 2, 2, 3, 3, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +134,11 @@ def _parts(value: ast.expr) -> Iterator[ast.expr]:
 
 
 def _is_asked(scope: Scope, node: ast.expr) -> bool:
-    """Whether nothing but the truth of an expression is asked: what stands after ``if``, or a part of that."""
+    """Whether nothing but the truth of an expression is asked: what stands after ``if``, that of a comprehension too, or a part of that."""
     outer = scope.program.parents.get(node)
     if isinstance(outer, ast.BoolOp | ast.UnaryOp):
         return _is_asked(scope, outer)
-    return outer is not None and getattr(outer, "test", None) is node
+    return outer is not None and (getattr(outer, "test", None) is node or node in getattr(outer, "ifs", ()))
 
 
 def held(observed: Iterable[Sequence[Any]]) -> dict[int, Held]:
@@ -172,7 +172,8 @@ def trials(
         if site.scope.program.parents.get(site.node) in whole:
             continue  # a number is worked out of others: those are tried where they come from
         found += _of_site(number, site, noted[number], sizes, factors, rule if site.node in rested else "")
-    return sorted(found, key=lambda each: each.cost + _doubt(known[each.site], noted[each.site]))
+    found = [replace(each, cost=each.cost + _doubt(known[each.site], noted[each.site])) for each in found]
+    return sorted(found, key=lambda each: each.cost)
 
 
 def _doubt(site: Site, noted: Held) -> int:
@@ -235,7 +236,7 @@ def _of_site(
         else:
             for answer in (True, False) if any(len(set(values)) > 1 for values in ranks.values()) else ():
                 yield trial(
-                    _SOMETIMES, f"must be {answer} every time", f"{answer} for '{text}' every time", "given", [answer]
+                    _EVERY_TIME, f"must be {answer} every time", f"{answer} for '{text}' every time", "given", [answer]
                 )
         if len(ranks) > 1 and len(set(every)) == 1 and every[0]:
             for rank, which in ((0, "first"), (len(ranks) - 1, "last")):

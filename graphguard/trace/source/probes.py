@@ -11,8 +11,10 @@ import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any, Final, TypeAlias
+
+import torch
 
 from graphguard.ir.puts import SPECIFICATION, Put
 
@@ -20,6 +22,7 @@ NAME: Final = "__graphguard_probed__"
 MOST: Final = 12  # values of one place that a program is asked for
 _NAMES: Final = 40  # of the values in sight of a place
 _LONG: Final = 24  # characters of a text that is one of them
+_NOT_THEIRS: Final = (type, ModuleType, torch.Tensor)  # what keeps attributes that no user wrote
 
 Place: TypeAlias = tuple[int, int, int, int]
 """Where an expression stands: its first line and column, its last line, and the column behind it, as ``ast`` counts them."""
@@ -131,7 +134,7 @@ def _in_sight(frame: FrameType) -> dict[str, Any]:
     names = frame.f_locals
     found = {name: value for name, value in names.items() if _is_shown(name, value)}
     for name, value in names.items():
-        kept = getattr(value, "__dict__", None) if name.isidentifier() and not isinstance(value, type) else None
+        kept = getattr(value, "__dict__", None) if name.isidentifier() and not isinstance(value, _NOT_THEIRS) else None
         for attribute, held in kept.items() if isinstance(kept, dict) else ():
             if _is_shown(attribute, held):
                 found[f"{name}.{attribute}"] = held

@@ -14,15 +14,12 @@ from dataclasses import dataclass, field
 from types import FrameType, ModuleType
 from typing import Any, Final, TypeAlias
 
-import torch
-
 from graphguard.ir.puts import SPECIFICATION, Put
 
 NAME: Final = "__graphguard_probed__"
 MOST: Final = 12  # values of one place that a program is asked for
 _NAMES: Final = 40  # of the values in sight of a place
 _LONG: Final = 24  # characters of a text that is one of them
-_NOT_THEIRS: Final = (type, ModuleType, torch.Tensor)  # what keeps attributes that no user wrote
 
 Place: TypeAlias = tuple[int, int, int, int]
 """Where an expression stands: its first line and column, its last line, and the column behind it, as ``ast`` counts them."""
@@ -134,13 +131,18 @@ def _in_sight(frame: FrameType) -> dict[str, Any]:
     names = frame.f_locals
     found = {name: value for name, value in names.items() if _is_shown(name, value)}
     for name, value in names.items():
-        kept = getattr(value, "__dict__", None) if name.isidentifier() and not isinstance(value, _NOT_THEIRS) else None
+        kept = getattr(value, "__dict__", None) if name.isidentifier() and _is_theirs(value) else None
         for attribute, held in kept.items() if isinstance(kept, dict) else ():
             if _is_shown(attribute, held):
                 found[f"{name}.{attribute}"] = held
         if len(found) >= _NAMES:
             break
     return found
+
+
+def _is_theirs(value: Any) -> bool:
+    """Whether an object keeps what a user gave it: no class or module, and no tensor, which keeps what the recording needs; torch is not imported for that, as commands read this file too."""
+    return not isinstance(value, type | ModuleType) and not hasattr(type(value), "__torch_function__")
 
 
 def _is_shown(name: Any, value: Any) -> bool:

@@ -9,13 +9,16 @@ from typing import Any, Final
 SPECIFICATION: Final = -1
 """The number of the specification among the programs of a check; those of ranks are theirs."""
 
+TENSOR: Final = "tensor"
+"""What is noted of a tensor: this word, whether its memory was written later on, and whether a gradient comes back through it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Put:
     """What takes the place of the value at a place, in the ranks' programs.
 
     ``make`` says how: the contrary (``not``), that on one rank ``alone``, ``times`` a fraction (numerator and denominator), ``plus`` a number, or ``given``, one for each time
-    that the place is come to.  ``where`` (a name in sight and its value) says when alone it is put there.
+    that the place is come to; of a tensor, a ``copy``, or the tensor ``cut`` off from where its gradient would go.  ``where`` (a name in sight and its value) says when alone it is put there.
     """
 
     place: int
@@ -44,6 +47,12 @@ class Put:
             case "plus":
                 return value + self.number
         return self.number[min(time, len(self.number) - 1)]
+
+    def tensor(self, program: int, value: Any) -> Any:
+        """The same of a tensor."""
+        if program == SPECIFICATION:
+            return value
+        return value.clone() if self.make == "copy" else value.detach()
 
 
 def holds(sight: Mapping[str, Any], name: str, wanted: Any) -> bool:

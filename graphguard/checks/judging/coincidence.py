@@ -64,29 +64,38 @@ def unless_right_elsewhere(
 ) -> Generator[Step, Any, Chance | None]:
     """As :func:`by_chance`, of an edit for which nothing but its proof speaks: it must be right on all meshes that can be recorded, smaller and larger ones, and on one at least.
 
-    Programs that cut what one rank more does not divide are wrong there whatever they are: where twice as many ranks are right, or ranks are given parts of several sizes there alone, that says nothing.
+    Programs that cut what more ranks do not divide are wrong there whatever they are: where another larger number of ranks is right, or ranks are given parts of several sizes there alone, that says nothing.
+    An axis of which no other size is right, where another axis is, may be one that the program is written for: that is not ``certain``.
     """
-    request, tried, once_more = broken.request, False, dict[str, CheckRequest]()
-    sizes = broken.report.mesh
+    request, sizes = broken.request, broken.report.mesh
     even = not (yield Step("prover", "uneven", {"proof": broken.report.proof}))
+    right, larger = set[str](), set[str]()
+    wrong: list[tuple[frozenset[str], CheckRequest]] = []
     for mesh in all_meshes(sizes):
         asked = replace(request, mesh=mesh)
         said = yield from _said(asked, finding, row["texts"], even)
-        longer = [axis for axis in mesh if mesh[axis] > sizes[axis]]
-        if said is _WRONG and longer and mesh[longer[0]] == sizes[longer[0]] + 1 != 2 * sizes[longer[0]]:
-            once_more[longer[0]] = asked
-        elif said in (_FACTOR, _WRONG):
+        axes = frozenset(axis for axis in mesh if mesh[axis] != sizes[axis])
+        if said is _FACTOR:
             return Chance(asked)
+        if said is _WRONG:
+            wrong.append((axes, asked))
         elif said is _RIGHT:
-            tried = True
-            for axis in longer:
-                once_more.pop(axis, None)
-    if once_more:
-        return Chance(next(iter(once_more.values())))
+            right |= axes
+            larger |= {axis for axis in axes if mesh[axis] > sizes[axis]}
+    wrong = [
+        (axes, asked)
+        for axes, asked in wrong
+        if not any((asked.mesh or {})[axis] > sizes[axis] for axis in axes & larger)
+    ]
+    known = next((asked for axes, asked in wrong if axes <= right), None)
+    if known is not None or (wrong and not right):
+        return Chance(known or wrong[0][1])
     varied = yield from _with_other_constants(request, finding, row)
     if isinstance(varied, Chance):
         return varied
-    return None if tried or varied is _RIGHT else Chance(None)
+    if wrong:
+        return Chance(wrong[0][1], certain=False)
+    return None if right or varied is _RIGHT else Chance(None)
 
 
 def _with_other_constants(

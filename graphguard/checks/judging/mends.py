@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from graphguard.checks.judging.bounded import Allowance
 from graphguard.checks.judging.requests import CROSS_CHECK, Captured, CheckRequest, Step, as_proved, capture, confirming
@@ -44,13 +44,16 @@ def mends(
     return (yield from mended_by(broken, finding, captured))
 
 
+Effort: TypeAlias = Literal["hasty", "usual", "patient"]
+
+
 def mended_by(
-    broken: Broken, finding: Finding, captured: Captured, hasty: bool = False
+    broken: Broken, finding: Finding, captured: Captured, effort: Effort = "usual"
 ) -> Generator[Step, Any, tuple[str, frozenset[str]] | None]:
-    """The same of an edited program that is recorded already; ``hasty``: what one attempt does not prove of what the finding spoils is not looked at again, unless no one attempt could."""
+    """The same of an edited program that is recorded already; ``hasty``: what one attempt does not prove of what the finding spoils is not looked at again, unless no one attempt could; ``patient``: it is proved as a check is."""
     if captured.troubles:
         return None
-    judged = yield from _judged(broken, finding, captured, hasty)
+    judged = yield from _judged(broken, finding, captured, effort)
     if judged is None:
         return None
     key, outcome, differing = judged
@@ -70,12 +73,13 @@ def _weakens(broken: Broken, outcome: Outcome) -> bool:
 
 
 def _judged(
-    broken: Broken, finding: Finding, captured: Captured, hasty: bool
+    broken: Broken, finding: Finding, captured: Captured, effort: Effort
 ) -> Generator[Step, Any, tuple[str, Outcome, frozenset[str]] | None]:
     """The proof of an edited program: one attempt, and another one only of what numbers do not refute either; and what they refute.  None where a ``hasty`` one is enough to go on to the next."""
-    result = yield Step("prover", "prove", {"capture": captured.data, "effort": "hasty"})
+    attempt = {} if effort == "patient" else {"effort": "hasty"}
+    result = yield Step("prover", "prove", {"capture": captured.data, **attempt})
     outcome = from_plain(Outcome, result["outcome"])
-    if hasty and not (finding.written_out or set(finding.promises).isdisjoint(outcome.failing)):
+    if effort == "hasty" and not (finding.written_out or set(finding.promises).isdisjoint(outcome.failing)):
         return None
     doubtful = set(outcome.failing) - (broken.spoiled - broken.undecided - set(finding.promises))
     if not doubtful or not (broken.undecided or finding.written_out):

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from collections import deque
-from collections.abc import Generator
-from dataclasses import dataclass, field, replace
+from collections.abc import Generator, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any, Final, NamedTuple
 
 from graphguard.checks.judging.bounded import bounded
 from graphguard.checks.judging.coincidence import Chance, unless_right_elsewhere
-from graphguard.checks.judging.mends import Broken, mended_by
+from graphguard.checks.judging.mends import Broken
 from graphguard.checks.judging.requests import Captured, Step, captures
+from graphguard.checks.judging.trials import Trials
 from graphguard.checks.judging.tried import Tried
 from graphguard.checks.judging.values import valued_otherwise
 from graphguard.ir import Span
@@ -24,7 +23,6 @@ from graphguard.report.diagnostics import Fix, TextEdit
 CALLS: Final = 20_000  # of programs that are recorded anew for one finding, all drafts together
 CALLS_OF_VALUES: Final = 40_000  # the same with other values, of which most are only run on numbers
 FEWEST: Final = 4
-AHEAD: Final = min(8, max(2, os.cpu_count() or 2))  # drafts that are recorded beside one another
 LARGE: Final = 4_000  # calls of a program of which not even so few are
 
 
@@ -55,15 +53,15 @@ def _mended(
 ) -> Generator[Step | tuple[Step, ...], Any, Nearby]:
     message = broken.diagnostics[index].message
     found = Nearby([], broken.spoiled, message)
-    tried = _Trials(broken, finding, rows)
-    while (one := (yield from tried.next())) is not None:
-        row, failing = one
+    trials = _trials(broken, finding, rows)
+    while (one := (yield from bounded(trials.next(), broken.allowed, None))) is not None:
+        row, failing, _ = one
         fix = replace(from_plain(Fix, row["fix"]), proved=True)
         told = _told(row["headline"], fix, message, finding)
         chance = yield from bounded(unless_right_elsewhere(broken, finding, row), broken.allowed, Chance(None))
         if chance is None:
             return Nearby([fix], failing, told)
-        if chance.elsewhere is None and found.tried is None:
+        if (chance.elsewhere is None or not chance.certain) and found.tried is None:
             found = Nearby([], broken.spoiled, told, Tried(fix, failing), row["explained"])
     return found
 
@@ -73,9 +71,9 @@ def decided_otherwise(
 ) -> Generator[Step | tuple[Step, ...], Any, Nearby]:
     """The first statement that mends a finding if it is not run, or value of Python if it is another one: where that is, and no fix, unless what is in sight of the place has the value that is needed there."""
     message = broken.diagnostics[index].message
-    tried = _Trials(broken, finding, (yield from _rows(broken, index, before, "decisions")))
-    if (one := (yield from tried.next())) is not None:
-        row, failing = one
+    trials = _trials(broken, finding, (yield from _rows(broken, index, before, "decisions")))
+    if (one := (yield from bounded(trials.next(), broken.allowed, None))) is not None:
+        row, failing, _ = one
         fix = from_plain(Fix, row["fix"])
         told = _told(row["headline"], fix, message, finding)
         return Nearby([], broken.spoiled, told, Tried(fix, failing), row["explained"])
@@ -93,36 +91,14 @@ def decided_otherwise(
     return Nearby([], broken.spoiled, message)
 
 
-@dataclass(slots=True)
-class _Trials:
-    """Drafts in their order, some of them recorded beside one another, as many as the machine has processors."""
+def _trials(broken: Broken, finding: Finding, rows: list[dict[str, Any]]) -> Trials:
+    """The drafts in their order."""
+    request = broken.request
 
-    broken: Broken
-    finding: Finding
-    rows: list[dict[str, Any]]
-    recorded: deque[Captured] = field(default_factory=deque)
-    at: int = 0
+    def record(some: Sequence[dict[str, Any]]) -> Generator[Any, Any, list[Captured]]:
+        return (yield from captures(request, [{**request.overlay, **row["texts"]} for row in some]))
 
-    def next(self) -> Generator[Step | tuple[Step, ...], Any, tuple[dict[str, Any], frozenset[str]] | None]:
-        """The next draft that mends the finding, and the promises that are broken still after it; None where there is none, or too much was tried."""
-        return (yield from bounded(self._next(), self.broken.allowed, None))
-
-    def _next(self) -> Generator[Step | tuple[Step, ...], Any, tuple[dict[str, Any], frozenset[str]] | None]:
-        request = self.broken.request
-        while self.at < len(self.rows):
-            if not self.recorded:
-                ahead = self.rows[self.at : self.at + AHEAD]
-                texts = [{**request.overlay, **row["texts"]} for row in ahead]
-                self.recorded.extend((yield from captures(request, texts)))
-            row, captured = self.rows[self.at], self.recorded.popleft()
-            self.at += 1
-            mended = yield from mended_by(self.broken, self.finding, captured, hasty=True)
-            if mended is None:
-                continue
-            question = {"proof": self.broken.report.proof, "other": mended[0]}
-            if (yield Step("prover", "same_question", question)):
-                return row, mended[1]
-        return None
+    return Trials(broken, finding, rows, record)
 
 
 def _rows(

@@ -40,7 +40,7 @@ from graphguard.relations.layouts import layout
 from graphguard.repair.drafting.candidates import Candidate, candidates
 from graphguard.repair.graph.edits import Scale
 from graphguard.repair.nearby.near import nearby, places_of, scene_of
-from graphguard.repair.nearby.needed import expressions
+from graphguard.repair.nearby.needed import expressions, told
 from graphguard.repair.nearby.slices import rested_on
 from graphguard.repair.nearby.values import depths, held, sites, trials
 from graphguard.repair.text.frames import Read, Sources, reader
@@ -254,7 +254,7 @@ class Prover:
     ) -> list[Any]:
         """Places near a finding whose values a recording may be asked for; of what was ``observed`` there, other values, best first: ``{"put", "told", "title", "place"}``.
 
-        Where an edit of the graphs says what is wrong, at the places alone that it rests on, unless it is a reduction, which a branch may leave out; with ``behind``, at those that the value of one comes from, the farthest first.
+        Where an edit of the graphs says what is wrong, at the places alone that it rests on, unless it is a reduction, which a branch may leave out, or memory that is written through another name; with ``behind``, at those that the value of one comes from, the farthest first.
         """
         entry = self._entries[proof]
         if entry.diagnosis is None:
@@ -271,7 +271,7 @@ class Prover:
         rested = rested_on(scene, places_of(told, texts))
         found = trials(known, held(observed), scene.sizes, factor, told.rule, rested)
         if repair is not None and told.rule not in _UNREDUCED:
-            found = [one for one in found if known[one.site].node in rested]
+            found = [one for one in found if known[one.site].node in rested or one.put["make"] == "copy"]
         if behind is not None:
             away = depths(scene, known, behind)
             found = [replace(one, cost=-away[one.site]) for one in found if one.site in away]
@@ -299,13 +299,13 @@ class Prover:
         read = reader(sources)
         texts = Sources.of(entry.capture, read)
         site = sites(scene_of(entry.diagnosis.findings[finding], texts))[put["place"]]
-        found = []
-        for text in expressions(site, held(observed)[put["place"]], Put.of(put)):
+        found, meant = [], Put.of(put)
+        for text in expressions(site, held(observed)[put["place"]], meant):
             edits = (TextEdit(site.span, text),)
             after = applied(edits, texts)
-            told = f"'{site.text}' stands where '{text}' is needed"
             if after is not None:
-                found.append(Candidate(Fix(f"write {text}", edits, proved=False, place=site.span), after, told))
+                fix = Fix(f"write {text}", edits, proved=False, place=site.span)
+                found.append(Candidate(fix, after, told(site, meant, text)))
         return [
             {**row, "explained": entry.diagnosis.repairs[finding] is not None}
             for row in _rows(entry.capture, found, read)

@@ -12,7 +12,7 @@ from graphguard.repair.nearby.alike import inverses, marks, operators, orders, p
 from graphguard.repair.nearby.arguments import as_another_call, as_sibling, flags, left_out
 from graphguard.repair.nearby.decisions import cleared, undone
 from graphguard.repair.nearby.left_over import discarded, idle, kept_from_loop, uncalled, unread_parameters
-from graphguard.repair.nearby.order import earlier, exchanged
+from graphguard.repair.nearby.order import earlier, moved
 from graphguard.repair.nearby.scene import FAR, Kind, Mistake, Scene
 from graphguard.repair.text.frames import Sources
 from graphguard.repair.writing.applied import apart, applied
@@ -42,7 +42,7 @@ KINDS: Final = (
     Asked(marks, 0),
     Asked(as_another_call, 1, 4),
     Asked(as_sibling, 1, 4),
-    Asked(exchanged, 1, 3),
+    Asked(moved, 1, 3),
     Asked(earlier, 1, 3),
     Asked(flags, 1, 4),
     Asked(places, 2, 4),

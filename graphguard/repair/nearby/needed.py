@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from graphguard.ir.puts import Put
-from graphguard.repair.nearby.values import Held, Site, decides
+from graphguard.repair.nearby.values import LEARNS, WRITTEN, Held, Site, decides
 
 MOST: Final = 8  # expressions that are tried of one place
+_OF_TENSORS: Final = {"copy": ("clone", WRITTEN), "cut": ("detach", LEARNS)}
 
 Row = tuple[Any, Any, Mapping[str, Any]]
 """What a place held, what it must hold, and what was in sight of it then."""
@@ -23,14 +24,23 @@ def expressions(site: Site, noted: Held, put: Put) -> list[str]:
     """Texts that give at a place what is needed there, the simplest first; none in what a branch asks: of the few times that it is asked, many questions have the same answers."""
     if decides(site):
         return []
+    text = site.scope.program.source(site.node)
+    inner = text if isinstance(site.node, ast.Name | ast.Attribute | ast.Constant | ast.Call) else f"({text})"
+    if put.make in _OF_TENSORS:
+        return [f"{inner}.{_OF_TENSORS[put.make][0]}()"]
     answered = all(isinstance(value, bool) for values in noted.of_ranks.values() for value in values)
     rows = _rows(noted, put, whole=not answered)
     names = sorted(set.intersection(*(set(sight) for _, _, sight in rows)), key=lambda name: (name.count("."), name))
-    text = site.scope.program.source(site.node)
-    inner = text if isinstance(site.node, ast.Name | ast.Attribute | ast.Constant | ast.Call) else f"({text})"
     found = _answers if answered else _numbers
     texts = [*_rounded_up(site, put), *found(site, inner, rows, names)]
     return list(dict.fromkeys(each for each in texts if each != text))[:MOST]
+
+
+def told(site: Site, put: Put, text: str) -> str:
+    """What is wrong at a place where a text mends."""
+    if put.make in _OF_TENSORS:
+        return f"'{site.text}' {_OF_TENSORS[put.make][1]}"
+    return f"'{site.text}' stands where '{text}' is needed"
 
 
 def _rows(noted: Held, put: Put, *, whole: bool) -> list[Row]:

@@ -3,34 +3,80 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from graphguard.repair.nearby.scene import Mistake, Scene, Scope, shown
 from graphguard.report.diagnostics import TextEdit
 
-_SIMPLE = ast.Assign | ast.AugAssign | ast.Expr
+_FAR: Final = 3  # statements that one is moved over
+_MOVED: Final = ast.Assign | ast.AugAssign | ast.Expr | ast.For | ast.If | ast.With
 
 
-def exchanged(scope: Scope, _scene: Scene) -> Iterator[Mistake]:
-    """Two statements that follow each other the other way round: one reads what the other sets, or runs an object of which the other sets something."""
+def moved(scope: Scope, scene: Scene) -> Iterator[Mistake]:
+    """A statement before one that hands something on to it, or behind one that it hands something on to: through tensors, as they were recorded, a name that has a value already, or what an object keeps.
+
+    What a check runs itself tells a story, which another order changes: there, those beside each other are exchanged alone.
+    """
     program = scope.program
-    for rows in scope.blocks():
-        for first, second in pairwise(rows):
-            if not (isinstance(first, _SIMPLE) and isinstance(second, _SIMPLE)):
+    own = (
+        rows for rows in scope.blocks() if program.function(rows[0]) is scope.function
+    )  # a function within has its own
+    for rows in own:
+        for first, second in _pairs(rows, 1 if scope.function in scene.outermost else _FAR):
+            if not all(isinstance(each, _MOVED) for each in rows[first : second + 1]):
                 continue
-            if not (_needs(first, second, scope) or _runs(first) & _changed(second) or _runs(second) & _changed(first)):
+            if not _hands_on(rows[first], rows[second], scope, scene):
                 continue
-            one, other = program.source(first), program.source(second)
-            edits = TextEdit(program.span(first), other), TextEdit(program.span(second), one)
-            told = f"'{shown(one)}' stands before '{shown(other)}', and is needed behind it"
-            yield Mistake(told, f"{shown(other)} before {shown(one)}", edits, program.span(first))
+            before, behind = (second, *range(first, second)), (*range(first + 1, second + 1), first)
+            for order in dict.fromkeys((before, behind)):
+                if _can_run(rows, first, order, scope):
+                    texts = [program.source(rows[number]) for number in order]
+                    places = [program.span(each) for each in rows[first : second + 1]]
+                    one, other = (program.source(rows[number]) for number in (first, second))
+                    told = f"'{shown(one)}' stands before '{shown(other)}', and is needed behind it"
+                    title = f"{shown(other)} before {shown(one)}"
+                    yield Mistake(told, title, tuple(map(TextEdit, places, texts)), places[0])
 
 
-def _needs(first: ast.stmt, second: ast.stmt, scope: Scope) -> bool:
-    """Whether a statement reads what the one before it sets, and could be run without it."""
-    sets, known = _names(first, ast.Store), scope.bound_before(first)
-    return bool(sets & _names(second, ast.Load)) and all("." in name or name in known for name in sets)
+def _pairs(rows: Sequence[ast.stmt], far: int) -> Iterator[tuple[int, int]]:
+    """The numbers of two statements of a row, those beside each other first."""
+    return ((first, first + away) for away in range(1, far + 1) for first in range(len(rows) - away))
+
+
+def _hands_on(first: ast.stmt, second: ast.stmt, scope: Scope, scene: Scene) -> bool:
+    """Whether a statement reads what one before it sets, runs an object of which the other sets something, or makes calls that read what those of the other gave."""
+    if _names(first, ast.Store) & _names(second, ast.Load):
+        return True
+    if _runs(first) & _changed(second) or _runs(second) & _changed(first):
+        return True
+    return scene.flows.between(scope.program.file, first, second)
+
+
+def _can_run(rows: Sequence[ast.stmt], first: int, order: Sequence[int], scope: Scope) -> bool:
+    """Whether every name that the statements read has a value still, in another order."""
+    known = {*scope.parameters, *_bound_above(rows[first], scope)}
+    later = {name for number in order for name in _names(rows[number], ast.Store)} - known
+    for number in order:
+        later -= _names(rows[number], ast.Store)
+        if later & _names(rows[number], ast.Load):
+            return False
+    return True
+
+
+def _bound_above(statement: ast.stmt, scope: Scope) -> Iterator[str]:
+    """The names that have a value whenever a statement is come to: of what stands above it in its own row, and in those around it."""
+    here: ast.AST = statement
+    for outer in scope.program.ancestors(statement):
+        for rows in (getattr(outer, name, None) for name in ("body", "orelse", "finalbody")):
+            if isinstance(rows, list) and here in rows:
+                for above in rows[: rows.index(here)]:
+                    yield from _names(above, ast.Store)
+        if isinstance(outer, ast.For):
+            yield from (node.id for node in ast.walk(outer.target) if isinstance(node, ast.Name))
+        if outer is scope.function:
+            return
+        here = outer
 
 
 def _runs(statement: ast.stmt) -> set[str]:
@@ -39,11 +85,9 @@ def _runs(statement: ast.stmt) -> set[str]:
 
 
 def _changed(statement: ast.stmt) -> set[str]:
-    """The object of which a statement sets an attribute, or calls a method for what it does, by name: ``model`` in ``model.is_last = True``."""
+    """The object of which a statement sets an attribute, by name: ``model`` in ``model.is_last = True``."""
     match statement:
         case ast.Assign(targets=[ast.Attribute(value=held)]):
-            return {ast.unparse(held)}
-        case ast.Expr(value=ast.Call(func=ast.Attribute(value=held))):
             return {ast.unparse(held)}
     return set()
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 
-from graphguard.ir import Capture, Span
+from graphguard.ir import Capture, Graph, Span
+from graphguard.repair.nearby.flows import Flows
 from graphguard.repair.text.program import Function, Program
 from graphguard.repair.text.vocabulary import called_name
 from graphguard.report.diagnostics import TextEdit
@@ -120,7 +122,7 @@ class Scope:
 
 @dataclass(slots=True)
 class Scene:
-    """The scopes of a project, the nearest to a finding first, its definitions, all that its texts name, the lines that operators come from, the attributes by which something is chosen, and the sizes of the mesh."""
+    """The scopes of a project, the nearest to a finding first, its definitions, all that its texts name, the lines that operators come from, the attributes by which something is chosen, the sizes of the mesh, what flows between its statements, and the functions that a check runs itself."""
 
     scopes: list[Scope]
     defined: dict[str, list[Scope]] = field(default_factory=dict)
@@ -128,6 +130,8 @@ class Scene:
     computing: frozenset[tuple[str, int]] = frozenset()
     deciding: frozenset[str] = frozenset()
     sizes: tuple[int, ...] = ()
+    flows: Flows = field(default_factory=lambda: Flows(()))
+    outermost: frozenset[Function] = frozenset()
     _alike: defaultdict[tuple[object, ...], list[Scope]] = field(default_factory=lambda: defaultdict(list))
 
     @classmethod
@@ -143,7 +147,7 @@ class Scene:
         for scope in found:
             klass = scope.klass if scope.function.name == "__init__" else None
             defined[klass.name if klass is not None else scope.function.name].append(scope)
-        away = _distances(found, defined, places)
+        away = _distances(found, defined, places, capture)
         scopes = [Scope(each.program, each.function, away.get(each.function, FAR)) for each in found]
         nodes = (node for program in programs for node in ast.walk(program.tree))
         named = {getattr(node, "id", getattr(node, "attr", "")) for node in nodes}
@@ -151,7 +155,12 @@ class Scene:
         computing = frozenset((span.file, line) for span in frames for line in range(span.line, span.end_line + 1))
         asked = frozenset(name for program in programs for name in _asked(program))
         sizes = tuple(sorted({size for size in capture.mesh.values() if size > 1}))
-        return cls(sorted(scopes, key=lambda each: each.away)[:_MOST], dict(defined), named, computing, asked, sizes)
+        nearest = sorted(scopes, key=lambda each: each.away)[:_MOST]
+        by_file = {program.file: program for program in programs}
+        edited = {each.function for each in found}
+        rows = (row for graph in capture.ranks for row in _running(graph, by_file))
+        outermost = frozenset(next((each for each in reversed(row) if each in edited), row[-1]) for row in rows if row)
+        return cls(nearest, dict(defined), named, computing, asked, sizes, Flows(capture.ranks), outermost)
 
     def callees(self, call: ast.Call) -> list[Scope]:
         """The functions of the project that a call may mean, by its name."""
@@ -231,8 +240,10 @@ def _decorated(function: Function) -> set[str]:
     return {head.attr if isinstance(head, ast.Attribute) else getattr(head, "id", "") for head in heads}
 
 
-def _distances(scopes: Sequence[Scope], defined: dict[str, list[Scope]], places: Sequence[Span]) -> dict[Function, int]:
-    """How many calls, or steps within a class, lie between each function and the places of a finding: its own first, then those it was called from, which names need not tell."""
+def _distances(
+    scopes: Sequence[Scope], defined: dict[str, list[Scope]], places: Sequence[Span], capture: Capture
+) -> dict[Function, int]:
+    """How many calls, as names tell them or as they were recorded, or steps within a class, lie between each function and the places of a finding: its own first, then those it was called from."""
     near: dict[Function, set[Function]] = defaultdict(set)
     classes: dict[ast.ClassDef, list[Scope]] = defaultdict(list)
     for scope in scopes:
@@ -245,6 +256,9 @@ def _distances(scopes: Sequence[Scope], defined: dict[str, list[Scope]], places:
             near[scope.function].add(other.function)
             near[other.function].add(scope.function)
     programs = {scope.program.file: scope.program for scope in scopes}
+    for caller, called in _recorded(capture, programs):
+        near[caller].add(called)
+        near[called].add(caller)
     around = [programs[place.file].enclosing_function(place) for place in places if place.file in programs]
     first = [each for each in around if each is not None]
     for claim in {*first} - {scope.function for scope in scopes}:  # a claim's own functions call others, too
@@ -256,6 +270,23 @@ def _distances(scopes: Sequence[Scope], defined: dict[str, list[Scope]], places:
             away[function] = min(place, 1)
             _spread(away, function, near)
     return away
+
+
+def _recorded(capture: Capture, programs: Mapping[str, Program]) -> Iterator[tuple[Function, Function]]:
+    """The functions of the project that were seen to call each other, with nothing but other projects' functions between."""
+    for graph in capture.ranks:
+        for row in _running(graph, programs):
+            yield from ((caller, called) for called, caller in pairwise(row) if called is not caller)
+
+
+def _running(graph: Graph, programs: Mapping[str, Program]) -> list[list[Function]]:
+    """The functions of the project that were running at some call, innermost first, each row once."""
+    functions = [
+        programs[frame.span.file].enclosing_function(frame.span) if frame.span.file in programs else None
+        for frame in graph.frames
+    ]
+    rows = ([each for each in map(functions.__getitem__, stack) if each is not None] for stack in graph.stacks)
+    return list({tuple(map(id, row)): row for row in rows}.values())
 
 
 def _spread(away: dict[Function, int], start: Function, near: dict[Function, set[Function]]) -> None:

@@ -25,7 +25,12 @@ _WAYS: Final = 4  # in which one place differs from time to time
 _OF_FACTORS: Final = frozenset(("wrong-relation", "wrong-scale", "wrong-shard"))
 _OF_ROWS: Final = frozenset(("wrong-relation", "wrong-shard"))
 # How unlikely another value is: what others have there, the one other answer, other numbers, an answer every time, or where something in sight has a value, one more or less, on one rank.
-_OTHERS, _CONTRARY, _NUMBER, _EVERY_TIME, _SOMETIMES, _ALWAYS, _ALONE = 0, 1, 2, 2, 3, 3, 4
+_OTHERS, _CONTRARY, _NUMBER, _EVERY_TIME, _COPY, _SOMETIMES, _ALWAYS, _CUT, _ALONE = 0, 1, 2, 2, 2, 3, 3, 3, 4
+WRITTEN, LEARNS = (
+    "is written later on, through another name, and a copy is needed",
+    "hands its gradient on, and must not",
+)
+"""What is wrong with a tensor that must be copied, and with one that must be cut off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +123,12 @@ def _parts(value: ast.expr) -> Iterator[ast.expr]:
         case ast.Tuple(elts=parts) | ast.List(elts=parts):
             for each in parts:
                 yield from _parts(each)
+        case ast.Dict(values=parts):
+            for each in parts:
+                yield from _parts(each)
         case ast.Constant(value=bool() | float()):
             yield value
-        case ast.Constant() | ast.Lambda() | ast.JoinedStr() | ast.Starred() | ast.Dict() | ast.GeneratorExp():
+        case ast.Constant() | ast.Lambda() | ast.JoinedStr() | ast.Starred() | ast.GeneratorExp():
             return
         case ast.UnaryOp(operand=ast.Constant()):
             return
@@ -227,6 +235,11 @@ def _of_site(
     def trial(cost: int, told: str, title: str, make: str, value: Any = None, **only: Any) -> Trial:
         return Trial(number, {"place": number, "make": make, "number": value, **only}, f"'{text}' {told}", title, cost)
 
+    if list in kinds:
+        yield from _of_tensors(every, trial) if kinds == {list} else ()
+        return
+    if kinds == {bool} and _is_switch(noted):
+        return
     yield from _of_others(site, noted, sizes, trial)
     if kinds == {bool}:
         if len(set(every)) == 1:
@@ -257,6 +270,14 @@ def _of_site(
         if kinds == {int} and (rule in _OF_ROWS or decides(site)) and not is_place:
             yield trial(_ALWAYS, "comes out one too small", f"one more than '{text}'", "plus", 1)
             yield trial(_ALWAYS, "comes out one too large", f"one less than '{text}'", "plus", -1)
+
+
+def _of_tensors(every: Sequence[Sequence[Any]], trial: Any) -> Iterator[Trial]:
+    """A copy of what is written later on, or no gradient through what has one."""
+    if any(written for _, written, _ in every):
+        yield trial(_COPY, WRITTEN, "a copy", "copy")
+    if any(learns for _, _, learns in every):
+        yield trial(_CUT, LEARNS, "no gradient", "cut")
 
 
 def _comes_out(factor: Fraction) -> str:
@@ -298,6 +319,13 @@ def _is_place(ranks: Mapping[int, list[Any]], whole: Sequence[Any], sizes: Seque
         return True
     one = set(whole)
     return (one == {1} and every <= set(sizes)) or (one == {0} and {*ranks.get(0, ())} <= {0})
+
+
+def _is_switch(noted: Held) -> bool:
+    """Whether an answer says no more than that this is no program of one process: turned, it makes it one."""
+    whole = set(noted.values.get(SPECIFICATION, ()))
+    every = {value for values in noted.of_ranks.values() for value in values}
+    return len(whole) == len(every) == 1 and whole != every
 
 
 def _sometimes(noted: Held, trial: Any) -> Iterator[Trial]:

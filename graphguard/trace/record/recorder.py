@@ -44,6 +44,7 @@ from graphguard.trace.record.values import Values, grouped
 from graphguard.trace.replace.arguments import plain
 from graphguard.trace.replace.pinned import without_pinning
 from graphguard.trace.source.errors import DATA_DEPENDENT, TracingError
+from graphguard.trace.source.probes import wrote
 from graphguard.trace.source.provenance import RawStack, Stacks, walk
 from graphguard.trace.source.sources import is_ours
 from graphguard.trace.worlds.works import finished_work
@@ -467,6 +468,7 @@ class Recorder(TorchDispatchMode):
         if func._schema.name == "c10d::check_for_nan":  # noqa: SLF001
             return None
         event = self._event(func, args, kwargs, None)
+        wrote((args, kwargs))
         work = finished_work(args[0], lambda: self._waited(event))
         out = (args[0], work) if returns == 2 else work if returns == 1 else None
         self._values.follow(func, args, None)

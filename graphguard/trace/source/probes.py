@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import FrameType, ModuleType
 from typing import Any, Final, TypeAlias
 
-from graphguard.ir.puts import SPECIFICATION, Put
+from graphguard.ir.puts import SPECIFICATION, TENSOR, Put
 
 NAME: Final = "__graphguard_probed__"
 MOST: Final = 12  # values of one place that a program is asked for
@@ -28,7 +28,7 @@ Numbered: TypeAlias = tuple[int, bool]
 """The number of a place, and whether nothing but its truth is asked."""
 
 Observed: TypeAlias = tuple[int, int, Any, Mapping[str, Any]]
-"""A value as it was noted: the program (the specification's number is -1), the number of the place, the value, and what is in sight of it by name."""
+"""A value as it was noted: the program (the specification's number is -1), the number of the place, the value (of a tensor, :data:`~graphguard.ir.puts.TENSOR`), and what is in sight of it by name."""
 
 
 @dataclass(slots=True)
@@ -53,6 +53,7 @@ class Probes:
 _set: Probes | None = None
 _program = SPECIFICATION
 _times: Counter[int] = Counter()
+_writes: Counter[int] = Counter()
 _observed: list[Observed] = []
 
 
@@ -68,12 +69,16 @@ def begin(program: int) -> None:
     global _program
     _program = program
     _times.clear()
+    _writes.clear()
     _observed.clear()
 
 
 def observed() -> tuple[Observed, ...]:
     """What the program's places held, in order."""
-    return tuple(_observed)
+    return tuple(
+        (program, place, value.noted() if isinstance(value, _Tensor) else value, sight)
+        for program, place, value, sight in _observed
+    )
 
 
 def is_probed(path: str) -> bool:
@@ -89,6 +94,19 @@ def compiled(tree: ast.Module | bytes, path: str) -> ast.Module | bytes:
     parsed = ast.parse(tree, path) if isinstance(tree, bytes) else tree
     changed: ast.Module = ast.fix_missing_locations(_Probing(dict(places)).visit(parsed))
     return changed
+
+
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    """A tensor at a place, and how often its memory had been written then."""
+
+    held: Any
+    version: int
+    learns: bool
+
+    def noted(self) -> list[Any]:
+        """What is said of it, once the program has been run."""
+        return [TENSOR, _written(self.held) != self.version, self.learns]
 
 
 class _Probing(ast.NodeTransformer):
@@ -112,7 +130,11 @@ def probed(place: int, asked: bool, value: Any) -> Any:
     """The value of a place, or what is put there."""
     if asked and (value is None or type(value) in (int, str, list, tuple, dict)):
         value = bool(value)
-    if _set is None or type(value) not in (bool, int, float):  # and no number that notes what is asked of it
+    if _set is None:
+        return value
+    if _is_tensor(value):
+        return _probed_tensor(_set, place, value)
+    if type(value) not in (bool, int, float):  # and no number that notes what is asked of it
         return value
     time = _times[place]
     _times[place] += 1
@@ -124,6 +146,42 @@ def probed(place: int, asked: bool, value: Any) -> Any:
     if put.place != place:
         return value
     return put.value(_program, time, value, _in_sight(sys._getframe(1)))  # noqa: SLF001 - the same
+
+
+def _probed_tensor(probes: Probes, place: int, value: Any) -> Any:
+    if value.is_inference():
+        return value  # counts no writes
+    if probes.put is not None:
+        return probes.put.tensor(_program, value) if probes.put.place == place else value
+    if _times[place] < MOST:
+        _observed.append((_program, place, _Tensor(value, _written(value), value.requires_grad), {}))
+    _times[place] += 1
+    return value
+
+
+def wrote(value: Any) -> None:
+    """A collective writes the tensors in nested lists, which PyTorch's own count does not say."""
+    if _set is None:
+        return
+    if isinstance(value, list | tuple | dict):
+        for each in value.values() if isinstance(value, dict) else value:
+            wrote(each)
+    elif _is_tensor(value):
+        _writes[_memory(value)] += 1
+
+
+def _written(tensor: Any) -> int:
+    """How often a tensor's memory has been written."""
+    return int(tensor._version) + _writes[_memory(tensor)]  # noqa: SLF001 - PyTorch has no other name
+
+
+def _memory(tensor: Any) -> int:
+    return int(tensor.untyped_storage()._cdata)  # noqa: SLF001 - the same
+
+
+def _is_tensor(value: Any) -> bool:
+    """Whether something is a tensor, or does as one; torch is not imported for that, as commands read this file too."""
+    return hasattr(type(value), "__torch_function__")
 
 
 def _in_sight(frame: FrameType) -> dict[str, Any]:
@@ -141,8 +199,8 @@ def _in_sight(frame: FrameType) -> dict[str, Any]:
 
 
 def _is_theirs(value: Any) -> bool:
-    """Whether an object keeps what a user gave it: no class or module, and no tensor, which keeps what the recording needs; torch is not imported for that, as commands read this file too."""
-    return not isinstance(value, type | ModuleType) and not hasattr(type(value), "__torch_function__")
+    """Whether an object keeps what a user gave it: no class or module, and no tensor, which keeps what the recording needs."""
+    return not isinstance(value, type | ModuleType) and not _is_tensor(value)
 
 
 def _is_shown(name: Any, value: Any) -> bool:

@@ -377,7 +377,8 @@ def test_what_a_loop_left_under_a_name_is_set_in_the_next_loop() -> None:
     text, line = LOOPS.format(above="part", read="part"), "self.parts[i][part].copy_(master)"
     assert changed(text, "self.parts", line, f"part = dist.get_rank(self.groups[i])\n        {line}")
     other = LOOPS.format(above="part", read="i")
-    assert not any("copy_" not in each.split("part = ")[-1][:80] for each in after(other, "self.parts"))
+    line = "self.parts[i][i].copy_(master)"
+    assert not changed(other, "self.parts", line, f"part = dist.get_rank(self.groups[i])\n        {line}")
 
 
 MASK = """

@@ -1,0 +1,96 @@
+"""Other programs that may mend a finding, recorded some at once: numbers refute most of them, one attempt proves those that are easy, and of what is left a few are proved patiently."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from graphguard.checks.judging.mends import Broken, mended_by
+from graphguard.checks.judging.requests import CROSS_CHECK, Captured, Step, confirming
+from graphguard.confirm.confirmation import Confirmation
+from graphguard.ir.plain import from_plain
+from graphguard.refine.finding import Finding
+
+AT_ONCE: Final = min(8, max(2, os.cpu_count() or 2))  # programs that are recorded beside one another
+PATIENTLY: Final = 3  # programs that are proved again: so many
+
+Row = dict[str, Any]
+Steps = Generator[Step | tuple[Step, ...], Any, Any]
+
+
+class Mending(NamedTuple):
+    """A row that mends a finding, the promises that are broken still, and how many calls it changes."""
+
+    row: Row
+    left: frozenset[str]
+    changed: int
+
+
+@dataclass(slots=True)
+class Trials:
+    """Rows in their order, each a program that ``record`` makes, some of them at once."""
+
+    broken: Broken
+    finding: Finding
+    rows: Sequence[Row]
+    record: Callable[[Sequence[Row]], Generator[Any, Any, Sequence[Captured]]]
+    at_once: int = AT_ONCE
+    at: int = 0
+    waiting: deque[tuple[Row, Captured]] = field(default_factory=deque)
+    doubted: list[tuple[Row, Captured]] = field(default_factory=list)
+
+    def next(self) -> Generator[Step | tuple[Step, ...], Any, Mending | None]:
+        """The next row that mends the finding; None where there is none."""
+        while self.waiting or self.at < len(self.rows):
+            if not self.waiting:
+                yield from self._fill()
+            elif (found := (yield from self._hastily())) is not None:
+                return found
+        while self.doubted:
+            found = yield from self._mending(*self.doubted.pop(0), hasty=False)
+            if found is not None:
+                return found
+        return None
+
+    def as_likely(self, cost: int) -> Generator[Step, Any, list[Mending]]:
+        """Those of the rows that are recorded, and cost no more, that mend it as well."""
+        found = []
+        while self.waiting and self.waiting[0][0]["cost"] <= cost:
+            one = yield from self._hastily()
+            found += [one] if one is not None else []
+        return found
+
+    def _fill(self) -> Generator[Step | tuple[Step, ...], Any, None]:
+        ahead = self.rows[self.at : self.at + self.at_once]
+        self.at += len(ahead)
+        captured = yield from self.record(ahead)
+        recorded = [one for one in zip(ahead, captured, strict=True) if not one[1].troubles]
+        if not recorded:
+            return
+        answers = yield tuple(confirming(each, CROSS_CHECK, explained=False) for _, each in recorded)
+        numbers = [from_plain(Confirmation, answer) for answer in answers]
+        self.waiting.extend(one for one, said in zip(recorded, numbers, strict=True) if self._may_mend(said))
+
+    def _may_mend(self, numbers: Confirmation) -> bool:
+        """Whether numbers refute nothing that the finding spoils, and nothing that was right."""
+        kept = self.broken.spoiled - set(self.finding.promises)
+        return numbers.status != "differs" or bool(self.finding.regains) or kept.issuperset(numbers.differing)
+
+    def _hastily(self) -> Generator[Step, Any, Mending | None]:
+        row, captured = self.waiting.popleft()
+        found = yield from self._mending(row, captured, hasty=True)
+        if found is None and len(self.doubted) < PATIENTLY:
+            self.doubted.append((row, captured))
+        return found
+
+    def _mending(self, row: Row, captured: Captured, *, hasty: bool) -> Generator[Step, Any, Mending | None]:
+        mended = yield from mended_by(self.broken, self.finding, captured, "hasty" if hasty else "patient")
+        if mended is None:
+            return None
+        proofs = {"proof": self.broken.report.proof, "other": mended[0]}
+        if not (yield Step("prover", "same_question", proofs)):
+            return None
+        return Mending(row, mended[1], (yield Step("prover", "calls_between", proofs)))

@@ -24,8 +24,9 @@ _WAYS: Final = 4  # in which one place differs from time to time
 # What a number may be the cause of: a factor, or one more or less.
 _OF_FACTORS: Final = frozenset(("wrong-relation", "wrong-scale", "wrong-shard"))
 _OF_ROWS: Final = frozenset(("wrong-relation", "wrong-shard"))
-# How unlikely another value is: what others have there, the one other answer, other numbers, an answer every time, or where something in sight has a value, one more or less, on one rank.
-_OTHERS, _CONTRARY, _NUMBER, _EVERY_TIME, _COPY, _SOMETIMES, _ALWAYS, _CUT, _ALONE = 0, 1, 2, 2, 2, 3, 3, 3, 4
+# How unlikely another value is: what others have there, the one other answer, other numbers, an answer at some times, a copy, one more or less, no gradient, an answer on one rank.
+_OTHERS, _CONTRARY, _NUMBER, _SOMETIMES, _COPY, _ALWAYS, _CUT, _ALONE = 0, 1, 2, 2, 2, 3, 3, 4
+_OF_BOTH: Final = 3  # how much less likely a tensor is to be copied or cut off of which the specification has no copy, and a gradient, either
 WRITTEN, LEARNS = (
     "is written later on, through another name, and a copy is needed",
     "hands its gradient on, and must not",
@@ -188,7 +189,8 @@ def _doubt(site: Site, noted: Held) -> int:
     """How far a place is from being to blame: by calls from the finding; where it only reads what is worked out elsewhere; where the specification, which is right, has the same."""
     whole = noted.values.get(SPECIFICATION)
     alike = whole is not None and all(values == whole for values in noted.of_ranks.values())
-    return min(site.scope.away, FAR) + _is_read(site) + alike
+    of_tensors = alike and any(isinstance(value, list) for value in whole or ())
+    return min(site.scope.away, FAR) + _is_read(site) + (_OF_BOTH if of_tensors else alike)
 
 
 def _is_read(site: Site) -> int:
@@ -249,7 +251,7 @@ def _of_site(
         else:
             for answer in (True, False) if any(len(set(values)) > 1 for values in ranks.values()) else ():
                 yield trial(
-                    _EVERY_TIME, f"must be {answer} every time", f"{answer} for '{text}' every time", "given", [answer]
+                    _SOMETIMES, f"must be {answer} every time", f"{answer} for '{text}' every time", "given", [answer]
                 )
         if len(ranks) > 1 and len(set(every)) == 1 and every[0]:
             for rank, which in ((0, "first"), (len(ranks) - 1, "last")):
@@ -264,6 +266,8 @@ def _of_site(
     elif bool not in kinds:
         is_place = len(set(every)) > 1 and _is_place(ranks, [0], sizes)
         for factor in factors if rule in _OF_FACTORS and any(every) and not is_place else ():
+            if _is_size(noted, sizes) and factor < 1:
+                continue
             if float in kinds or all(value * factor.numerator % factor.denominator == 0 for value in every):
                 made = [factor.numerator, factor.denominator]
                 yield trial(_NUMBER, _comes_out(factor), _made(factor, text), "times", made)
@@ -326,6 +330,12 @@ def _is_switch(noted: Held) -> bool:
     whole = set(noted.values.get(SPECIFICATION, ()))
     every = {value for values in noted.of_ranks.values() for value in values}
     return len(whole) == len(every) == 1 and whole != every
+
+
+def _is_size(noted: Held, sizes: Sequence[int]) -> bool:
+    """Whether a number is one that the mesh has, where the specification has one process: divided, it makes the program one of one process, as an answer that is turned does."""
+    every = {value for values in noted.of_ranks.values() for value in values}
+    return every <= set(sizes) and set(noted.values.get(SPECIFICATION, ())) == {1}
 
 
 def _sometimes(noted: Held, trial: Any) -> Iterator[Trial]:

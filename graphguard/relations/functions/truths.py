@@ -8,11 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from graphguard.relations.functions.functions import elementwise, truth
 from graphguard.relations.functions.integers import compared
 from graphguard.relations.rewrite.rule import rule
 from graphguard.relations.sums.counts import ENDLESS, is_count
-from graphguard.relations.sums.linear import constant, indicator, normalise, times
-from graphguard.relations.sums.masks import mask_range
+from graphguard.relations.sums.linear import close, constant, indicator, normalise, times
+from graphguard.relations.sums.masks import mask_range, too_many
 from graphguard.relations.terms.kernels import Kernel, Ref, Terms, Universe, Window
 from graphguard.relations.terms.values import NormalValue
 
@@ -32,6 +33,21 @@ def largest_truth(universe: Universe, rows: list[Terms], extents: tuple[int, ...
         return _any(universe, rows, extents)
     turned = [_opposite(row) for row in rows]
     return _opposite(_all(universe, turned, extents)) if all(map(_is_truth, turned)) else None
+
+
+@rule(
+    "one truth",
+    "functions",
+    "`m` = `[m > 0]` of a condition that is a sum of many truths, where it chooses between a number and -inf",
+    "scores that are masked where the documents of two tokens differ, in pieces of a batch = those of the whole batch",
+    "sum",
+)
+def as_one_truth(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> Terms:
+    """A condition as one truth where it has more of them than can be told apart under an infinity."""
+    if not too_many(universe, terms, extents):
+        return terms
+    coefficient, ref = close(universe, terms, extents)
+    return ((1, truth(elementwise(universe, "gt0", (), coefficient, ref))),)
 
 
 def are_truths(value: NormalValue) -> bool:

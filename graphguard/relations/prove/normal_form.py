@@ -32,7 +32,7 @@ from graphguard.relations.functions.literals import literal, written_down
 from graphguard.relations.functions.piecewise import act_on, equal, pointwise, scaled_value, settled_value
 from graphguard.relations.functions.places import place_over
 from graphguard.relations.functions.roots import as_root
-from graphguard.relations.functions.truths import are_truths
+from graphguard.relations.functions.truths import are_truths, as_one_truth
 from graphguard.relations.prove.magnitudes import is_whole, most_counted
 from graphguard.relations.prove.narrow import continued
 from graphguard.relations.prove.precision import Precision
@@ -440,6 +440,8 @@ class NormalForm:
             known = compared_choice(universe, rows[0], rows[1], rows[2], sizes)
             if known is not None:
                 return known
+            if any(infinity.is_infinite(ref) for row in rows[1:] for _, ref in row):
+                rows = [as_one_truth(universe, rows[0], sizes), *rows[1:]]
             no = normalise(universe, [*constant(universe, 1, sizes), *((-c, ref) for c, ref in rows[0])], sizes)
             chosen = [*times(universe, rows[0], rows[1], sizes), *times(universe, no, rows[2], sizes)]
             return normalise(universe, chosen, sizes)

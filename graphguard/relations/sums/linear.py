@@ -212,19 +212,20 @@ def indicator(ref: Ref) -> bool:
 
 
 def is_mask(kernel: Kernel) -> bool:
-    """A product of truths whose sums only run over the column of one one-hot each, or over positions that are all different."""
+    """A product of truths in which every sum has one term at most: it runs over the column of a one-hot, or over positions that are all different, which nothing else that is summed decides."""
     free = len(kernel.shape)
-    seen: dict[int, int] = {}
+    summed: set[int] = set()
+    known: set[int] = set()
     for part, power, _, _, steps in kernel.factors:
         if not part.truth or power != 1:
             return False
-        for axis, label, stride in steps:
-            if label >= free:
-                column = part.kind == "onehot" and axis == len(part.shape) - 1 and abs(stride) == 1
-                if not column and not (part.kind == "onehot" and axis == line_of(part.factors[0][0])):
-                    return False
-                seen[label] = seen.get(label, 0) + 1
-    return all(count == 1 for count in seen.values())
+        within = [step for step in steps if step[1] >= free]
+        summed.update(label for _, label, _ in within)
+        if len(within) == 1 and part.kind == "onehot":
+            ((axis, label, stride),) = within
+            if (axis == len(part.shape) - 1 and abs(stride) == 1) or axis == line_of(part.factors[0][0]):
+                known.add(label)
+    return summed <= known
 
 
 def selector(terms: Terms) -> bool:

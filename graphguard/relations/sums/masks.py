@@ -265,7 +265,7 @@ def truth_cases(
     universe: Universe, masked: Terms, others: Terms, extents: tuple[int, ...]
 ) -> list[tuple[Terms, tuple[Terms, Terms]]]:
     """Both sums by cases over the truths in the first: pairs of a guard (0 or 1, the guards sum to 1) and the sums where it holds."""
-    truths = list(dict.fromkeys(truth for _, ref in masked for truth in _truths(universe, ref, extents)))
+    truths = _truths_of(universe, masked, extents)
     if len(truths) > _TRUTHS:
         raise Budget(f"a sum under more than {_TRUTHS} masks")
     found = [(constant(universe, 1, extents), (masked, others))]
@@ -280,11 +280,20 @@ def truth_cases(
     return found
 
 
+def too_many(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> bool:
+    """Whether terms have more truths as factors than are told apart."""
+    return len(_truths_of(universe, terms, extents)) > _TRUTHS
+
+
 def given(universe: Universe, terms: Terms, mask: Ref, extents: tuple[int, ...]) -> Terms:
     """The terms where a mask is 1."""
     for truth in _truths(universe, mask, extents):
         terms = _where(universe, terms, truth, True, extents)
     return terms
+
+
+def _truths_of(universe: Universe, terms: Terms, extents: tuple[int, ...]) -> list[Ref]:
+    return list(dict.fromkeys(truth for _, ref in terms for truth in _truths(universe, ref, extents)))
 
 
 def _truths(universe: Universe, ref: Ref, extents: tuple[int, ...]) -> list[Ref]:

@@ -301,7 +301,11 @@ def _of_others(site: Site, noted: Held, sizes: Sequence[int], trial: Any) -> Ite
     whole = noted.values.get(SPECIFICATION, [])
     pairs = [pair for values in ranks.values() for pair in zip(values, whole, strict=False)]
     unlike = next((pair for pair in pairs if pair[0] != pair[1]), None)
-    if unlike is not None and len({len(values) for values in (whole, *ranks.values())}) == 1:
+    if (
+        unlike is not None
+        and not _is_size(noted, sizes)
+        and len({len(values) for values in (whole, *ranks.values())}) == 1
+    ):
         told = f"is {_written(unlike[0])} where the specification has {_written(unlike[1])}"
         cost = _ALWAYS if _is_place(ranks, whole, sizes) else _OTHERS
         yield trial(cost, told, f"what the specification has for '{text}'", "given", whole)

@@ -12,6 +12,7 @@ from graphguard.relations.numbers import Numbers
 from graphguard.relations.prove.normal_form import NormalForm
 from graphguard.relations.terms.denotation import Denotation
 from graphguard.relations.terms.kernels import Universe
+from graphguard.rules.basis.arithmetic import compared
 
 SHAPE = (1, 4, 3)
 
@@ -55,6 +56,25 @@ def test_probabilities_are_zero_behind_a_mask_alone(relation: str, swapped: bool
     expected = act(numbers, numbers.literal(data)).array
     tables = {kernel.id: table for kernel, table in universe.tables}
     np.testing.assert_array_equal(Denotation({"x": data}, closed, tables).value(form), expected)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_condition_of_many_truths_is_one_under_an_infinity(same: bool) -> None:
+    """Six whole numbers, equal in pairs as truths say: exp is 0 where a pair is not."""
+
+    def act(a: Any, x: Any) -> Any:
+        bits = [compared(a, "lt", a.slice(x, 0, at, at + 1), 1.0) for at in range(6)]
+        alike = [compared(a, "eq", bits[at], bits[at + 3 if same else 5 - at]) for at in range(3)]
+        condition = a.logical_and(a.logical_and(alike[0], alike[1]), alike[2])
+        return a.exp(a.where(condition, a.slice(x, 0, 0, 1), a.full((1,), float("-inf"), "float")))
+
+    for seed in range(12):
+        data = np.random.default_rng(seed).choice([0.5, 1.5], 6)
+        universe, numbers = Universe(), Numbers()
+        form = act(NormalForm(universe), NormalForm(universe).leaf("x", (6,), "float"))
+        tables = {kernel.id: table for kernel, table in universe.tables}
+        expected = act(numbers, numbers.literal(data)).array
+        np.testing.assert_allclose(Denotation({"x": data}, closed, tables).value(form), expected)
 
 
 def test_an_exponential_is_more_than_zero() -> None:

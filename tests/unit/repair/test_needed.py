@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from graphguard.ir.puts import Put
+from graphguard.ir.puts import TENSOR, Put
 from graphguard.repair.nearby.needed import expressions
 from graphguard.repair.nearby.values import held, sites
 from tests.unit.repair.test_values import scene, site
@@ -53,3 +53,9 @@ def test_a_quotient_that_is_one_too_small_is_rounded_up() -> None:
     text = "weight.shape[0] // size"
     assert written(text, {"make": "plus", "number": 1}, *rows) == ["-(-weight.shape[0] // size)"]
     assert not written(text, {"make": "plus", "number": -1}, *rows)
+
+
+@pytest.mark.parametrize(("make", "text"), [("copy", "start.clone()"), ("cut", "start.detach()")])
+def test_a_tensor_is_copied_or_cut_off(make: str, text: str) -> None:
+    assert written("start", {"make": make}, (0, [TENSOR, True, True], {})) == [text]
+    assert written("self.rows * 2", {"make": make}, (0, [TENSOR, True, True], {}))[0].startswith("(self.rows * 2).")

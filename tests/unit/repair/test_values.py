@@ -8,11 +8,12 @@ from fractions import Fraction
 from typing import Any
 
 from graphguard.ir import Span
+from graphguard.ir.puts import TENSOR
 from graphguard.refine.finding import Finding
 from graphguard.repair.nearby.near import scene_of
 from graphguard.repair.nearby.scene import Scene
 from graphguard.repair.nearby.slices import rested_on
-from graphguard.repair.nearby.values import Site, depths, held, sites, trials
+from graphguard.repair.nearby.values import LEARNS, WRITTEN, Site, depths, held, sites, trials
 from graphguard.repair.text.frames import Sources
 from tests.unit.repair.test_nearby import FILE, HEAD, sources
 
@@ -133,6 +134,32 @@ def test_an_answer_is_turned_where_something_in_sight_has_a_value() -> None:
         "is True where 'mode' is None, and must be False there",
     ]
     assert not any("'rank'" in each for each in told)
+
+
+def test_an_answer_or_a_number_that_makes_it_one_process_is_not_put() -> None:
+    assert not tried("parallel=True", {-1: [False], 0: [True], 1: [True]})
+    assert tried("self.rows * 2", {-1: [1], 0: [2], 1: [2]}, rule="wrong-scale") == [
+        "comes out as 1/2 of what is needed"
+    ]
+
+
+def test_a_tensor_is_copied_where_it_is_written_later_on_and_cut_off_where_it_learns() -> None:
+    assert tried("start", {0: [[TENSOR, True, False]], 1: [[TENSOR, False, False]]}) == [WRITTEN]
+    assert tried("start", {0: [[TENSOR, False, True]], 1: [[TENSOR, False, True]]}) == [LEARNS]
+    assert not tried("start", {0: [[TENSOR, False, False]], 1: [4]})
+
+
+def test_a_tensor_that_the_specification_has_alike_is_seldom_to_blame() -> None:
+    around = scene()
+    known = sites(around)
+    own, alike = site(known, "start"), site(known, "self.rows * 2")
+    held_by = [
+        [0, own, [TENSOR, True, True], {}],
+        [0, alike, [TENSOR, True, True], {}],
+        [-1, alike, [TENSOR, True, True], {}],
+    ]
+    found = trials(known, held(held_by), around.sizes, None, "wrong-relation", ())
+    assert {each.site for each in found[:2]} == {own}
 
 
 def test_what_a_value_comes_from_is_behind_it() -> None:

@@ -21,7 +21,9 @@ from graphguard.relations.terms.windows import joined, whole
 _EXACT: Final = 1 << 53  # integers up to here are floats
 _RUNS: Final = 128  # constant runs that are written out as pieces
 _SMALL: Final = 1024  # elements of a worked-out value that is written down ...
-_WRITTEN: Final = 16  # ... in at most so many pieces
+_WRITTEN: Final = (
+    16  # ... in at most so many pieces, or in as many as a literal if it has no more than two numbers, as masks have
+)
 
 
 def kind_of(elements: np.ndarray) -> Kind:
@@ -94,7 +96,7 @@ def written_down(universe: Universe, value: NormalValue) -> NormalValue:
     diagonal = _diagonal(universe, data)
     if diagonal is not None:
         return single(value.shape, value.kind, diagonal)
-    pieces = _pieces(universe, data, _WRITTEN)
+    pieces = _pieces(universe, data, _WRITTEN if len(np.unique(data)) > 2 else _RUNS)
     return value if pieces is None else NormalValue(value.shape, value.kind, pieces)
 
 

@@ -11,7 +11,7 @@ from graphguard.checks.judging.bounded import bounded
 from graphguard.checks.judging.coincidence import Chance, unless_right_elsewhere
 from graphguard.checks.judging.mends import Broken
 from graphguard.checks.judging.requests import Captured, Step, captures
-from graphguard.checks.judging.trials import Trials
+from graphguard.checks.judging.trials import AT_ONCE, Trials
 from graphguard.checks.judging.tried import Tried
 from graphguard.checks.judging.values import valued_otherwise
 from graphguard.ir import Span
@@ -55,7 +55,7 @@ def _mended(
     found = Nearby([], broken.spoiled, message)
     trials = _trials(broken, finding, rows)
     while (one := (yield from bounded(trials.next(), broken.allowed, None))) is not None:
-        row, failing, _ = one
+        row, _, failing, _ = one
         fix = replace(from_plain(Fix, row["fix"]), proved=True)
         told = _told(row["headline"], fix, message, finding)
         chance = yield from bounded(unless_right_elsewhere(broken, finding, row), broken.allowed, Chance(None))
@@ -73,7 +73,7 @@ def decided_otherwise(
     message = broken.diagnostics[index].message
     trials = _trials(broken, finding, (yield from _rows(broken, index, before, "decisions")))
     if (one := (yield from bounded(trials.next(), broken.allowed, None))) is not None:
-        row, failing, _ = one
+        row, _, failing, _ = one
         fix = from_plain(Fix, row["fix"])
         told = _told(row["headline"], fix, message, finding)
         return Nearby([], broken.spoiled, told, Tried(fix, failing), row["explained"])
@@ -81,7 +81,7 @@ def decided_otherwise(
     if most and _is_recorded_whole(broken) and not before:
         other = yield from bounded(valued_otherwise(broken, index, finding, most), broken.allowed, None)
         if other is not None:
-            row, failing, drafts = other
+            row, finding, failing, drafts = other
             written = yield from _mended(broken, index, finding, drafts)
             if written.fixes:
                 return written
@@ -98,7 +98,7 @@ def _trials(broken: Broken, finding: Finding, rows: list[dict[str, Any]]) -> Tri
     def record(some: Sequence[dict[str, Any]]) -> Generator[Any, Any, list[Captured]]:
         return (yield from captures(request, [{**request.overlay, **row["texts"]} for row in some]))
 
-    return Trials(broken, finding, rows, record)
+    return Trials(broken, finding, rows, record, AT_ONCE)
 
 
 def _rows(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
-from graphguard.checks.judging.mends import Broken, mended_by
+from graphguard.checks.judging.mends import Broken, Effort, mended_by
 from graphguard.checks.judging.requests import CROSS_CHECK, Captured, Step, confirming
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir.plain import from_plain
@@ -18,13 +18,13 @@ AT_ONCE: Final = min(8, max(2, os.cpu_count() or 2))  # programs that are record
 PATIENTLY: Final = 3  # programs that are proved again: so many
 
 Row = dict[str, Any]
-Steps = Generator[Step | tuple[Step, ...], Any, Any]
 
 
 class Mending(NamedTuple):
-    """A row that mends a finding, the promises that are broken still, and how many calls it changes."""
+    """A row that mends a finding, as far as it does, the promises that are broken still, and how many calls it changes."""
 
     row: Row
+    finding: Finding
     left: frozenset[str]
     changed: int
 
@@ -37,10 +37,11 @@ class Trials:
     finding: Finding
     rows: Sequence[Row]
     record: Callable[[Sequence[Row]], Generator[Any, Any, Sequence[Captured]]]
-    at_once: int = AT_ONCE
+    at_once: int
     at: int = 0
     waiting: deque[tuple[Row, Captured]] = field(default_factory=deque)
     doubted: list[tuple[Row, Captured]] = field(default_factory=list)
+    parts: list[tuple[Row, Captured, Finding]] = field(default_factory=list)
 
     def next(self) -> Generator[Step | tuple[Step, ...], Any, Mending | None]:
         """The next row that mends the finding; None where there is none."""
@@ -50,7 +51,16 @@ class Trials:
             elif (found := (yield from self._hastily())) is not None:
                 return found
         while self.doubted:
-            found = yield from self._mending(*self.doubted.pop(0), hasty=False)
+            found = yield from self._mending(*self.doubted.pop(0), self.finding, "patient")
+            if found is not None:
+                return found
+        return None
+
+    def in_part(self) -> Generator[Step, Any, Mending | None]:
+        """The row that mends most of what the finding spoils, half of it at least, where none mends all: it is several defects, then."""
+        most = sorted(self.parts, key=lambda one: -len(one[2].promises))
+        for row, captured, finding in most[:PATIENTLY]:
+            found = yield from self._mending(row, captured, finding, "hasty")
             if found is not None:
                 return found
         return None
@@ -66,31 +76,47 @@ class Trials:
     def _fill(self) -> Generator[Step | tuple[Step, ...], Any, None]:
         ahead = self.rows[self.at : self.at + self.at_once]
         self.at += len(ahead)
-        captured = yield from self.record(ahead)
-        recorded = [one for one in zip(ahead, captured, strict=True) if not one[1].troubles]
+        captures = yield from self.record(ahead)
+        recorded = [one for one in zip(ahead, captures, strict=True) if not one[1].troubles]
         if not recorded:
             return
         answers = yield tuple(confirming(each, CROSS_CHECK, explained=False) for _, each in recorded)
         numbers = [from_plain(Confirmation, answer) for answer in answers]
-        self.waiting.extend(one for one, said in zip(recorded, numbers, strict=True) if self._may_mend(said))
+        for (row, captured), said in zip(recorded, numbers, strict=True):
+            if self._may_mend(said):
+                self.waiting.append((row, captured))
+            elif (part := self._part(said)) is not None:
+                self.parts.append((row, captured, part))
 
     def _may_mend(self, numbers: Confirmation) -> bool:
         """Whether numbers refute nothing that the finding spoils, and nothing that was right."""
         kept = self.broken.spoiled - set(self.finding.promises)
         return numbers.status != "differs" or bool(self.finding.regains) or kept.issuperset(numbers.differing)
 
+    def _part(self, numbers: Confirmation) -> Finding | None:
+        """The finding as far as numbers do not refute it, where that is half of it, and nothing that was right is refuted."""
+        promises = tuple(name for name in self.finding.promises if name not in numbers.differing)
+        enough = promises and 2 * len(promises) >= len(self.finding.promises)
+        return (
+            replace(self.finding, promises=promises)
+            if enough and self.broken.spoiled.issuperset(numbers.differing)
+            else None
+        )
+
     def _hastily(self) -> Generator[Step, Any, Mending | None]:
         row, captured = self.waiting.popleft()
-        found = yield from self._mending(row, captured, hasty=True)
+        found = yield from self._mending(row, captured, self.finding, "hasty")
         if found is None and len(self.doubted) < PATIENTLY:
             self.doubted.append((row, captured))
         return found
 
-    def _mending(self, row: Row, captured: Captured, *, hasty: bool) -> Generator[Step, Any, Mending | None]:
-        mended = yield from mended_by(self.broken, self.finding, captured, "hasty" if hasty else "patient")
+    def _mending(
+        self, row: Row, captured: Captured, finding: Finding, effort: Effort
+    ) -> Generator[Step, Any, Mending | None]:
+        mended = yield from mended_by(self.broken, finding, captured, effort)
         if mended is None:
             return None
         proofs = {"proof": self.broken.report.proof, "other": mended[0]}
         if not (yield Step("prover", "same_question", proofs)):
             return None
-        return Mending(row, mended[1], (yield Step("prover", "calls_between", proofs)))
+        return Mending(row, finding, mended[1], (yield Step("prover", "calls_between", proofs)))

@@ -16,9 +16,10 @@ MOST: Final = 64  # other values that are tried
 
 
 class Valued(NamedTuple):
-    """Another value that mends a finding, the promises that are broken still, and edits that write it with what is in sight of its place."""
+    """Another value that mends a finding, as far as it does, the promises that are broken still, and edits that write it with what is in sight of its place."""
 
     row: dict[str, Any]
+    finding: Finding
     left: frozenset[str]
     drafts: list[dict[str, Any]]
 
@@ -40,9 +41,9 @@ def valued_otherwise(
     if found is None:
         return None
     rows = yield Step("prover", "values", {**params, "behind": found[0]["site"]})
-    first = yield from _first(broken, finding, places, rows[:FURTHER])
-    row, left, _ = found if first is None or first.changed > found.changed else first
-    return Valued(row, left, (yield Step("prover", "needed", {**params, "put": row["put"]})))
+    first = yield from _first(broken, found.finding, places, rows[:FURTHER])
+    row, mended, left, _ = found if first is None or first.changed > found.changed else first
+    return Valued(row, mended, left, (yield Step("prover", "needed", {**params, "put": row["put"]})))
 
 
 def _first(
@@ -57,6 +58,6 @@ def _first(
     trials = Trials(broken, finding, rows, record, AT_ONCE)
     found = yield from trials.next()
     if found is None:
-        return None
+        return (yield from trials.in_part())
     others = yield from trials.as_likely(found.row["cost"])
     return min((found, *others), key=lambda each: each.changed)

@@ -34,7 +34,7 @@ MENDED = Span("model.py", 3, 1, 3, 4)
 @pytest.fixture(autouse=True)
 def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two drafts are recorded beside one another."""
-    monkeypatch.setattr(nearby, "AHEAD", 2)
+    monkeypatch.setattr(nearby, "AT_ONCE", 2)
 
 
 def row(title: str, place: Span | None = None) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def test_fewer_drafts_of_a_larger_program_are_recorded(calls: int, tried: int) -
 
 def value(name: str, line: int, site: int = 0) -> dict[str, Any]:
     place = to_plain(Span("model.py", line, 1, line, 4))
-    return {"site": site, "put": {"place": site, "number": name}, "told": f"'x' is not {name}", "title": name, "place": place, "explained": False}  # fmt: skip
+    return {"site": site, "put": {"place": site, "number": name}, "told": f"'x' is not {name}", "title": name, "place": place, "explained": False, "cost": line}  # fmt: skip
 
 
 def test_a_value_that_mends_is_told_where_it_is_worked_out_and_is_no_fix() -> None:

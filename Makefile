@@ -16,7 +16,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Every process would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-all lint unit rest client-test e2e soak diagnosis trust bench docs generated frameworks scripts matrix package clean
+.PHONY: help setup demo test test-all lint unit rest long client-test e2e soak diagnosis trust bench docs generated frameworks scripts matrix package clean
 
 help: ## list the commands
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -41,7 +41,7 @@ demo: setup ## check the examples: what is proved, what is broken, where, and th
 
 test: setup node_modules/.ready lint unit client-test ## lint, types, unit tests, cases, the extension: what a contributor waits for
 
-test-all: test rest ## every test that needs no editor
+test-all: test rest long ## every test that needs no editor
 
 lint: setup ## ruff and strict types
 	$(BIN)/ruff check .
@@ -53,6 +53,9 @@ unit: setup ## the Python tests of `make test`
 
 rest: setup ## all other Python tests: whole programs, real bugs, the server, real processes
 	$(BIN)/pytest --tier rest -n $(JOBS) --dist worksteal
+
+long: setup ## tests that take a minute and more each: run them before a release, and after a change of what they are about
+	$(BIN)/pytest --tier long -n $(JOBS) --dist worksteal
 
 client-test: node_modules/.ready ## the extension's type check and unit tests
 	npm run --silent check

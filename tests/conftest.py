@@ -25,7 +25,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="record the verdicts and relations of all cases that run, instead of comparing",
     )
     parser.addoption(
-        "--tier", choices=("core", "rest"), help="core: unit tests and cases that are not slow; rest: all others"
+        "--tier",
+        choices=("core", "rest", "long"),
+        help="core: unit tests and cases that are not slow; long: tests that take a minute; rest: all others",
     )
 
 
@@ -50,14 +52,16 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     tier = config.getoption("--tier")
     if tier is not None:
-        others = [item for item in items if _is_core(item) != (tier == "core")]
-        items[:] = [item for item in items if _is_core(item) == (tier == "core")]
+        others = [item for item in items if _tier(item) != tier]
+        items[:] = [item for item in items if _tier(item) == tier]
         config.hook.pytest_deselected(items=others)
 
 
-def _is_core(item: pytest.Item) -> bool:
+def _tier(item: pytest.Item) -> str:
+    if item.get_closest_marker("long") is not None:
+        return "long"
     folder = item.path.relative_to(TESTS).parts[0]
-    return folder in CORE and item.get_closest_marker("slow") is None
+    return "core" if folder in CORE and item.get_closest_marker("slow") is None else "rest"
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -69,7 +69,14 @@ def test_as_they_are(file: str) -> None:
             assert report["verdict"] == "refines", (report["id"], report["mesh"], report["diagnostics"])
 
 
-@pytest.mark.parametrize("file", [file for file in FILES if file.endswith("_bugs")])
+@pytest.mark.parametrize(
+    "file",
+    [
+        pytest.param(file, marks=pytest.mark.long) if file.startswith("vllm_style") else file
+        for file in FILES
+        if file.endswith("_bugs")
+    ],
+)
 def test_mistakes_are_found_where_they_are_made(file: str) -> None:
     marked = {
         number

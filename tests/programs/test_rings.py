@@ -133,12 +133,15 @@ def test_rings(ranks: int, positions: Positions, causal: bool) -> None:
     assert verdict(ranks, positions, causal) is gg.Verdict.REFINES
 
 
-@pytest.mark.parametrize(("ranks", "tokens"), [(2, 4), (3, 6), (3, 24), (4, 8), (4, 64)])
+@pytest.mark.parametrize(
+    ("ranks", "tokens"),
+    [(2, 4), (3, 6), *(pytest.param(*each, marks=pytest.mark.long) for each in ((3, 24), (4, 8), (4, 64)))],
+)
 def test_zigzags(ranks: int, tokens: int) -> None:
     assert verdict(ranks, zigzag, causal=True, tokens=tokens) is gg.Verdict.REFINES
 
 
-@pytest.mark.parametrize("wrong", ["inner", "place"])
+@pytest.mark.parametrize("wrong", [pytest.param("inner", marks=pytest.mark.long), "place"])
 def test_wrong_zigzags(wrong: str) -> None:
     assert verdict(3, zigzag, causal=True, wrong=wrong, tokens=24) is gg.Verdict.BROKEN
 

@@ -150,8 +150,8 @@ class Looped(nn.Module):
         ("right", gg.Verdict.REFINES),
         ("put", gg.Verdict.REFINES),
         ("other choice", gg.Verdict.BROKEN),
-        ("no gate", gg.Verdict.BROKEN),
-        ("copied", gg.Verdict.BROKEN),
+        pytest.param("no gate", gg.Verdict.BROKEN, marks=pytest.mark.long),
+        pytest.param("copied", gg.Verdict.BROKEN, marks=pytest.mark.long),
     ],
 )
 def test_experts_that_look_for_their_tokens(how: str, verdict: gg.Verdict) -> None:

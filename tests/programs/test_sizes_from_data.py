@@ -146,7 +146,7 @@ def test_one_expert_a_rank() -> None:
     [
         *((kind, "", gg.Verdict.REFINES) for kind in (Dispatched, Found, Named)),
         (Dispatched, "router", gg.Verdict.BROKEN),
-        (Found, "offset", gg.Verdict.BROKEN),
+        pytest.param(Found, "offset", gg.Verdict.BROKEN, marks=pytest.mark.long),
     ],
 )
 def test_training_step(kind: type[Dispatched], wrong: str, verdict: gg.Verdict) -> None:
@@ -165,7 +165,12 @@ def test_training_step(kind: type[Dispatched], wrong: str, verdict: gg.Verdict) 
 @pytest.mark.parametrize(
     ("kind", "wrong"),
     [
-        *((kind, wrong) for kind in (Dispatched, Found, Named) for wrong in ("weights", "order", "offset")),
+        *((Dispatched, wrong) for wrong in ("weights", "order", "offset")),
+        (Found, "offset"),
+        (Named, "order"),
+        *(pytest.param(kind, "weights", marks=pytest.mark.long) for kind in (Found, Named)),
+        pytest.param(Found, "order", marks=pytest.mark.long),
+        pytest.param(Named, "offset", marks=pytest.mark.long),
         (Dispatched, "local order"),
     ],
 )

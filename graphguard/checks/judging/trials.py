@@ -31,7 +31,7 @@ class Mending(NamedTuple):
 
 @dataclass(slots=True)
 class Trials:
-    """Rows in their order, each a program that ``record`` makes, some of them at once."""
+    """Rows in their order, each a program that ``record`` makes, some of them at once; those are ``waiting`` that numbers do not refute, with whether they ran."""
 
     broken: Broken
     finding: Finding
@@ -39,7 +39,7 @@ class Trials:
     record: Callable[[Sequence[Row]], Generator[Any, Any, Sequence[Captured]]]
     at_once: int
     at: int = 0
-    waiting: deque[tuple[Row, Captured]] = field(default_factory=deque)
+    waiting: deque[tuple[Row, Captured, bool]] = field(default_factory=deque)
     doubted: list[tuple[Row, Captured]] = field(default_factory=list)
     parts: list[tuple[Row, Captured, Finding]] = field(default_factory=list)
 
@@ -84,7 +84,7 @@ class Trials:
         numbers = [from_plain(Confirmation, answer) for answer in answers]
         for (row, captured), said in zip(recorded, numbers, strict=True):
             if self._may_mend(said):
-                self.waiting.append((row, captured))
+                self.waiting.append((row, captured, said.status != "not-run"))
             elif (part := self._part(said)) is not None:
                 self.parts.append((row, captured, part))
 
@@ -104,9 +104,9 @@ class Trials:
         )
 
     def _hastily(self) -> Generator[Step, Any, Mending | None]:
-        row, captured = self.waiting.popleft()
+        row, captured, agrees = self.waiting.popleft()
         found = yield from self._mending(row, captured, self.finding, "hasty")
-        if found is None and len(self.doubted) < PATIENTLY:
+        if found is None and agrees and len(self.doubted) < PATIENTLY:
             self.doubted.append((row, captured))
         return found
 

@@ -199,7 +199,7 @@ class Denotation:
             for part, payload, inner, base, steps in kernel.factors
         ]
         axes = tuple(range(rank, rank + bound))
-        full = np.broadcast_shapes(*(np.shape(label) for label in labels)) if labels else ()
+        full = _spread([np.shape(label) for label in labels])
         volume = math.prod(max(size, 1) for size in full)  # an empty dim may come last in the product
         apart = kernel.kind == "product" and axes and _WRITTEN < volume <= self.most
         if apart and all(np.isfinite(part).all() for _, part in parts):
@@ -348,6 +348,13 @@ def known_elements(value: NormalValue) -> Array | None:
     if value.kind != "int":
         return elements
     return np.rint(elements).astype(np.int64) if bool(np.isfinite(elements).all()) else None
+
+
+def _spread(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """The shape that several are broadcast to, as ``np.broadcast_shapes`` gives it; that refuses one of more elements than an integer counts, which are never made."""
+    rank = max(map(len, shapes), default=0)
+    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    return tuple(next((size for size in sizes if size != 1), 1) for sizes in zip(*padded, strict=True))
 
 
 _EXACT: Final = frozenset(("gt0", "ge0", "eq0", "trunc", "floor", "ceil", "abs", "sign", "floor_divide"))

@@ -11,7 +11,7 @@ from benchmarks.strangers.program import PROGRAMS, programs
 from graphguard.checks.project.configuration import Configuration
 from graphguard.checks.running.worker_client import WorkerClient
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from benchmarks.trust.fuzz import Program, Result, Rounded, closed
 from graphguard.relations.algebra import Unsupported
 from graphguard.relations.numbers import Numbers
 from graphguard.relations.prove.normal_form import NormalForm
-from graphguard.relations.terms.denotation import Denotation
+from graphguard.relations.terms.denotation import Denotation, _spread
 from graphguard.relations.terms.kernels import Universe
 
 
@@ -87,3 +87,11 @@ def test_a_large_product_that_is_summed_over_nothing_takes_no_memory() -> None:
         resource.setrlimit(resource.RLIMIT_AS, limits)
     assert not result.wrong
     assert result.nodes
+
+
+def test_a_shape_of_more_elements_than_an_integer_counts() -> None:
+    assert _spread([(3, 1), (1, 2)]) == np.broadcast_shapes((3, 1), (1, 2))
+    assert _spread([(1,), (0,)]) == (0,)
+    assert _spread([(4,), (2, 1)]) == (2, 4)
+    assert _spread([]) == ()
+    assert _spread([(1 << 40, 1), (1, 1 << 40)]) == (1 << 40, 1 << 40)

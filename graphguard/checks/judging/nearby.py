@@ -98,7 +98,7 @@ def _trials(broken: Broken, finding: Finding, rows: list[dict[str, Any]]) -> Tri
     def record(some: Sequence[dict[str, Any]]) -> Generator[Any, Any, list[Captured]]:
         return (yield from captures(request, [{**request.overlay, **row["texts"]} for row in some]))
 
-    return Trials(broken, finding, rows, record, AT_ONCE)
+    return Trials(broken, finding, rows, record, AT_ONCE, even_unrun=True)
 
 
 def _rows(

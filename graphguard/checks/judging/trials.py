@@ -38,6 +38,7 @@ class Trials:
     rows: Sequence[Row]
     record: Callable[[Sequence[Row]], Generator[Any, Any, Sequence[Captured]]]
     at_once: int
+    even_unrun: bool  # programs are proved that numbers cannot run
     at: int = 0
     waiting: deque[tuple[Row, Captured, bool]] = field(default_factory=deque)
     doubted: list[tuple[Row, Captured]] = field(default_factory=list)
@@ -83,6 +84,8 @@ class Trials:
         answers = yield tuple(confirming(each, CROSS_CHECK, explained=False) for _, each in recorded)
         numbers = [from_plain(Confirmation, answer) for answer in answers]
         for (row, captured), said in zip(recorded, numbers, strict=True):
+            if said.status == "not-run" and not self.even_unrun:
+                continue
             if self._may_mend(said):
                 self.waiting.append((row, captured, said.status != "not-run"))
             elif (part := self._part(said)) is not None:

@@ -55,7 +55,7 @@ def _first(
         tried = yield from probed(broken.request, [{"places": places, "put": row["put"]} for row in some])
         return [each.captured for each in tried]
 
-    trials = Trials(broken, finding, rows, record, AT_ONCE)
+    trials = Trials(broken, finding, rows, record, AT_ONCE, even_unrun=False)
     found = yield from trials.next()
     if found is None:
         return (yield from trials.in_part())

@@ -80,6 +80,11 @@ class Held:
     sights: dict[int, list[Mapping[str, Any]]] = field(default_factory=dict)
 
     @property
+    def is_tensor(self) -> bool:
+        """Whether any of the values is a tensor."""
+        return any(isinstance(value, list) for values in self.values.values() for value in values)
+
+    @property
     def of_ranks(self) -> dict[int, list[Any]]:
         """The values of the ranks."""
         return {program: values for program, values in self.values.items() if program != SPECIFICATION}
@@ -170,7 +175,9 @@ def trials(
 ) -> list[Trial]:
     """Other values for those places that the ranks come to, the likeliest and nearest first; other numbers only where the ``rule`` of the finding is one that numbers break, of what the finding ``rested`` on: the ``factor`` that puts it right, or those that the mesh has."""
     whole = {
-        known[number].node for number, each in noted.items() if each.of_ranks and _is_worked_out(known[number].node)
+        known[number].node
+        for number, each in noted.items()
+        if each.of_ranks and _is_worked_out(known[number].node) and not each.is_tensor
     }
     of_mesh = (Fraction(*pair) for size in sizes for pair in ((size, 1), (1, size)))
     factors = list(of_mesh) if factor is None else [factor, 1 / factor]
@@ -189,8 +196,7 @@ def _doubt(site: Site, noted: Held) -> int:
     """How far a place is from being to blame: by calls from the finding; where it only reads what is worked out elsewhere; where the specification, which is right, has the same."""
     whole = noted.values.get(SPECIFICATION)
     alike = whole is not None and all(values == whole for values in noted.of_ranks.values())
-    of_tensors = alike and any(isinstance(value, list) for value in whole or ())
-    return min(site.scope.away, FAR) + _is_read(site) + (_OF_BOTH if of_tensors else alike)
+    return min(site.scope.away, FAR) + _is_read(site) + (_OF_BOTH if alike and noted.is_tensor else alike)
 
 
 def _is_read(site: Site) -> int:

@@ -41,8 +41,10 @@ class Programs:
             case "capture":
                 return step
             case "confirm":
-                wrong = tuple(self.programs[step.params["capture"].decode()][0])
-                return to_plain(Confirmation("differs" if wrong else "equal", differing=wrong))
+                refuted = tuple(self.programs[step.params["capture"].decode()][0])
+                if refuted == ("?",):
+                    return to_plain(Confirmation("not-run"))
+                return to_plain(Confirmation("differs" if refuted else "equal", differing=refuted))
             case "prove":
                 name, effort = step.params["capture"].decode(), step.params.get("effort", "patient")
                 wrong, easy, _ = self.programs[name]
@@ -56,13 +58,13 @@ class Programs:
                 return self.programs[step.params["other"]][2]
         raise AssertionError(step.method)
 
-    def trials(self) -> Trials:
+    def trials(self, *, even_unrun: bool = True) -> Trials:
         def record(rows: Sequence[dict[str, Any]]) -> Generator[Any, Any, list[Captured]]:
             yield from ()
             return [Captured(row["name"].encode(), CHECK, {"dp": 2}, (), {}, False) for row in rows]
 
         rows = [{"name": name, "cost": 1} for name in self.programs]
-        return Trials(BROKEN, FINDING, rows, record, 2)
+        return Trials(BROKEN, FINDING, rows, record, 2, even_unrun=even_unrun)
 
     def run(self, steps: Generator[Any, Any, Any]) -> Any:
         given = None
@@ -114,3 +116,10 @@ def test_less_than_half_is_no_defect_of_its_own() -> None:
     trials = programs.trials()
     assert programs.run(trials.next()) is None
     assert programs.run(trials.in_part()) is None
+
+
+def test_what_numbers_cannot_run_is_proved_where_that_is_asked_for() -> None:
+    for even_unrun, proved in ((True, [("odd", "hasty")]), (False, [])):
+        programs = Programs(odd=("?", False, 1))
+        assert programs.run(programs.trials(even_unrun=even_unrun).next()) is None
+        assert programs.proved == proved

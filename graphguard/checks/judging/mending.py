@@ -25,6 +25,7 @@ FIXES_PER_FINDING = 3
 CANDIDATES_PER_FINDING = 8
 ALTERNATIVES_PER_FINDING = 2  # candidates that are still tried once a fix is proved, less those that were in vain before it: each is traced and proved anew
 CANDIDATES_OF_SCRIPT = 3  # of a finding in a script, which is recorded again from its imports on for each
+_OF_TYPES = frozenset(("lower-precision",))  # no other order, flag or value mends what a type does
 _UNREAD = frozenset(("gradient-not-reduced", "dead-collective"))  # what nothing reads, where something else is read
 _GIVEN_UP = "note: the search for a fix was given up: edited programs take long to record or to prove"
 
@@ -63,7 +64,7 @@ def repaired(broken: Broken, findings: list[Finding], judge: Judge | None = None
                 retold = retold or (
                     yield from bounded(told_elsewhere(broken, finding, place, judge), broken.allowed, None)
                 )
-        if retold is None and not fixes and judge is not None:
+        if retold is None and not fixes and judge is not None and finding.rule not in _OF_TYPES:
             near = yield from mended_nearby(broken, index, finding, before)
             if not near.fixes and near.tried is None and tried is None and not finding.seen:
                 near = yield from decided_otherwise(broken, index, finding, before)

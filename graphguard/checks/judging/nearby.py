@@ -78,7 +78,7 @@ def decided_otherwise(
         told = _told(row["headline"], fix, message, finding)
         return Nearby([], broken.spoiled, told, Tried(fix, failing), row["explained"])
     most = _most(broken, CALLS_OF_VALUES)
-    if most and _is_recorded_whole(broken) and not before and finding.rule != "lower-precision":  # no number is a type
+    if most and _is_recorded_whole(broken) and not before:
         other = yield from bounded(valued_otherwise(broken, index, finding, most), broken.allowed, None)
         if other is not None:
             row, finding, failing, drafts = other

@@ -46,13 +46,20 @@ class Put:
                 return value * more // less if isinstance(value, int) else value * more / less
             case "plus":
                 return value + self.number
+            case "copy" | "cut":
+                return value  # a place that held tensors at first
         return self.number[min(time, len(self.number) - 1)]
 
     def tensor(self, program: int, value: Any) -> Any:
         """The same of a tensor."""
         if program == SPECIFICATION:
             return value
-        return value.clone() if self.make == "copy" else value.detach()
+        match self.make:
+            case "copy":
+                return value.clone()
+            case "cut":
+                return value.detach()
+        return value  # a place that held numbers at first
 
 
 def holds(sight: Mapping[str, Any], name: str, wanted: Any) -> bool:

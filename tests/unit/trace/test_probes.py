@@ -118,6 +118,9 @@ def test_a_tensor_is_copied_or_cut_off() -> None:
     copied = probes.probed(0, False, x)
     assert copied is not x
     assert probes.probed(1, False, x) is x
+    assert probes.probed(0, False, 3) == 3
+    probes.probe(Probes.of({"places": [], "put": {"place": 0, "make": "plus", "number": 1}}))
+    assert probes.probed(0, False, x) is x
     probes.begin(probes.SPECIFICATION)
     assert probes.probed(0, False, x) is x
 

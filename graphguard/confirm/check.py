@@ -19,6 +19,7 @@ from graphguard.confirm.run.draws import (
     DRAWS,
     FRACTIONS,
     FURTHER_DRAWS,
+    GENERIC,
     MILD_DRAWS,
     MIXED_DRAWS,
     SIGNED_DRAWS,
@@ -35,7 +36,7 @@ from graphguard.confirm.run.ranges import furthest_bound
 from graphguard.confirm.run.replay import guessed_literal
 from graphguard.confirm.run.work import work_of, work_of_calls, work_of_drawing
 from graphguard.confirm.strange_draws import reason_of, redrawn
-from graphguard.confirm.trial import Failure, OutOfFuelError, Trial
+from graphguard.confirm.trial import CHOICES, FEW_CHOICES, Failure, OutOfFuelError, Trial
 from graphguard.confirm.undefined import birth
 from graphguard.ir import Capture, Graph, Node
 from graphguard.ir.fuel import SECOND, Fuel
@@ -73,14 +74,15 @@ def confirm(capture: Capture, steps: float = STEPS) -> Confirmation:
 
 
 def compare(capture: Capture, steps: float = STEPS) -> Confirmation:
-    """As :func:`confirm`, without looking for a counterexample that a person can read."""
-    return _run(capture, Fuel(_RUNNING, steps), lambda _, failures: Confirmation("differs", differing=_names(failures)))
+    """As :func:`confirm`, without looking for a counterexample that a person can read: the first draw on which programs differ is enough."""
+    fuel = Fuel(_RUNNING, steps)
+    return _run(capture, fuel, lambda _, failures: Confirmation("differs", differing=_names(failures)), enough=1)
 
 
 Describe = Callable[[Trial, Sequence[Failure]], Confirmation]
 
 
-def _run(capture: Capture, fuel: Fuel, describe: Describe) -> Confirmation:
+def _run(capture: Capture, fuel: Fuel, describe: Describe, enough: int = ENOUGH) -> Confirmation:
     """What numbers say: where a run takes long, first at reduced extents, and then as the program is, unless they differ or it is too large."""
     if capture.spec is None or len(capture.ranks) != capture.world_size:
         return Confirmation("not-run", "the capture is not complete")
@@ -95,21 +97,21 @@ def _run(capture: Capture, fuel: Fuel, describe: Describe) -> Confirmation:
     if _work_of(capture) - calls > QUICK:  # calls take as long at any extents
         smaller = shrunk(capture)
         if smaller is not None and not _excess(smaller, fuel.left):
-            reduced = _tried(smaller, fuel, describe)
+            reduced = _tried(smaller, fuel, describe, enough)
             reason = "; ".join(filter(None, (reduced.reason, "at reduced extents")))
             example = reduced.counterexample and replace(reduced.counterexample, reduced=True)
             said = replace(reduced, reason=reason, counterexample=example, reduced=True)
     excess = _excess(capture, fuel.left if said is None or said.status == "not-run" else fuel.left / RUNS)
     if excess or (said is not None and said.status == "differs"):
         return said or Confirmation("not-run", excess)
-    whole = _tried(capture, fuel, describe)
+    whole = _tried(capture, fuel, describe, enough)
     return said if said is not None and whole.status == "not-run" else whole
 
 
-def _tried(capture: Capture, fuel: Fuel, describe: Describe) -> Confirmation:
-    trial = Trial(capture, capture.promises, fuel)
+def _tried(capture: Capture, fuel: Fuel, describe: Describe, enough: int) -> Confirmation:
+    trial = Trial(capture, capture.promises, fuel, choices=CHOICES if enough >= ENOUGH else FEW_CHOICES)
     try:
-        found = _decide(trial, describe)
+        found = _decide(trial, describe, enough)
         if found.status == "differs" and trial.casts:
             found = _without_rounding(trial, found)
     except UnrunnableError as error:
@@ -196,9 +198,10 @@ def _is_about_infinity(node: Node) -> bool:
     return traits.asks_finite
 
 
-def _decide(trial: Trial, describe: Describe) -> Confirmation:
+def _decide(trial: Trial, describe: Describe, enough: int) -> Confirmation:
     failures: list[Failure] = []
-    for draw in _draws(trial):
+    plain = GENERIC[:1] if enough < ENOUGH else ()  # on which no two numbers are equal by chance: it is the quickest
+    for draw in (*plain, *_draws(trial)):
         if draw is FRACTIONS and failures:
             continue
         try:
@@ -210,11 +213,7 @@ def _decide(trial: Trial, describe: Describe) -> Confirmation:
         except UnrunnableError:
             if draw is not SPARSE and draw not in SIGNED_DRAWS:
                 raise  # the others are inputs like any; where almost nothing is there, or a count is negative, an operator may have nothing to work on
-        if (
-            trial.draws >= ENOUGH
-            and max(map(clarity, failures), default=0) >= CLEAR
-            and not _by_chance(trial, failures)
-        ):
+        if failures and trial.draws >= enough and (enough < ENOUGH or _is_clear(trial, failures)):
             break
     if failures:
         return describe(trial, failures)
@@ -246,6 +245,10 @@ def _covered(trial: Trial, draw: Draw) -> list[Failure]:
         except UncoveredError:
             continue
     return []
+
+
+def _is_clear(trial: Trial, failures: Sequence[Failure]) -> bool:
+    return max(map(clarity, failures)) >= CLEAR and not _by_chance(trial, failures)
 
 
 def _by_chance(trial: Trial, failures: Sequence[Failure]) -> bool:

@@ -25,7 +25,8 @@ from graphguard.ir.joining import Joined, join
 from graphguard.ir.written import float32_is_widest
 
 _EXPLAINING: Final = 2 * SECOND
-_CHOICES: Final = 12  # runs in which calls choose among equal numbers
+CHOICES: Final = 12  # runs in which calls choose among equal numbers
+FEW_CHOICES: Final = 4  # of programs of which many are tried: one that is right is passed over once in 16 times at most
 _ROUNDINGS: Final = (
     4  # where casts round: of numbers on both sides of a boundary one run moves none in a quarter of all cases
 )
@@ -72,6 +73,7 @@ class Trial:
     casts: frozenset[str] = frozenset()
     settled: dict[int, bool] = field(default_factory=dict)
     soft: bool = False
+    choices: int = CHOICES
 
     def to_explain(self) -> Fuel:
         """The fuel of a few more runs that say why programs differ: without them a difference is told as what it is not."""
@@ -284,7 +286,7 @@ class Trial:
         jitter, tied = torch.Generator().manual_seed(draw.seed), (list[Node](), list[Node]())
         least = _ROUNDINGS if self.casts or self.sharp or self.own or self.numbers else 1
         runs = []
-        for again in range(_CHOICES):
+        for again in range(self.choices):
             if again >= least and not tied[0] and not (tied[1] and ties == "random"):
                 break
             expected_again, found_again = self._both(leaves, jitter, tied, ties)

@@ -1,4 +1,4 @@
-"""How much a search for fixes may take: proofs are counted, so that every machine gives up at the same edit, and an edit that makes a program hang is stopped by the clock."""
+"""How much a search for fixes may take: proofs, and calls that are recorded, are counted, so that every machine gives up at the same edit; an edit that makes a program hang is stopped by the clock."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from graphguard.checks.judging.requests import Step
 from graphguard.ir.fuel import SECOND
 
 PROOFS: Final = 30 * SECOND
-"""Steps of all proofs of one search: of edits of most programs a hundred proofs, of one that is hardly proved itself two or three."""
+"""Steps of one search: of edits of most programs a hundred proofs, of one that is hardly proved itself two or three."""
+
+RECORDED: Final = 8
+"""What a call of an operator counts that is recorded anew, and then run on numbers."""
 
 HANG: Final = PROOFS / 2
 """What a recording counts that the clock had to stop."""
@@ -21,14 +24,25 @@ _Found = TypeVar("_Found")
 
 @dataclass(slots=True)
 class Allowance:
-    """What is left of the steps that all edited programs may take together."""
+    """What is left of the steps that all edited programs may take together; ``whole``: of which this is a part."""
 
     left: float = PROOFS
+    whole: Allowance | None = None
 
     @property
     def spent(self) -> bool:
         """Whether no other edit is proved."""
         return self.left <= 0
+
+    def half(self) -> Allowance:
+        """Half of what is left, for one of several things: what it takes is taken from here as well."""
+        return Allowance(self.left / 2, self)
+
+    def take(self, steps: float) -> None:
+        """Count what was done."""
+        self.left -= steps
+        if self.whole is not None:
+            self.whole.take(steps)
 
 
 def bounded(steps: Generator[Any, Any, _Found], allowed: Allowance, otherwise: _Found) -> Generator[Any, Any, _Found]:
@@ -49,6 +63,7 @@ def bounded(steps: Generator[Any, Any, _Found], allowed: Allowance, otherwise: _
         asked = zip(step, answer, strict=True) if isinstance(step, tuple) else ((step, answer),)
         for one, said in asked:
             if isinstance(one, Step) and one.method in ("prove", "finish"):
-                allowed.left -= said.get("burnt", 0)
-            elif isinstance(one, Step) and one.method == "capture" and said["summary"].get("troubles"):
-                allowed.left -= HANG * (waited >= one.params["timeout"])
+                allowed.take(said.get("burnt", 0))
+            elif isinstance(one, Step) and one.method == "capture":
+                hung = said["summary"].get("troubles") and waited >= one.params["timeout"]
+                allowed.take(HANG if hung else RECORDED * sum(said["summary"].get("operators", {}).values()))

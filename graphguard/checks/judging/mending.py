@@ -58,16 +58,17 @@ def repaired(broken: Broken, findings: list[Finding], judge: Judge | None = None
         fixes, left, headline, elsewhere, tried = yield from _given_first(
             broken, index, finding, before, judge is not None
         )
-        retold = None
+        retold, within = None, broken.allowed.half()  # the findings after it have the other half
         if (elsewhere is not None or not fixes) and not before and judge is not None:
             for place in [elsewhere] if elsewhere is not None else _other_meshes(broken):
                 retold = retold or (
                     yield from bounded(told_elsewhere(broken, finding, place, judge), broken.allowed, None)
                 )
         if retold is None and not fixes and judge is not None and finding.rule not in _OF_TYPES:
-            near = yield from mended_nearby(broken, index, finding, before)
+            in_half = replace(broken, allowed=within)
+            near = yield from mended_nearby(in_half, index, finding, before)
             if not near.fixes and near.tried is None and tried is None and not finding.seen:
-                near = yield from decided_otherwise(broken, index, finding, before)
+                near = yield from decided_otherwise(in_half, index, finding, before)
             fixes, left, headline = near.fixes, near.left, near.message
             if tried is None and near.tried is not None:
                 tried, diagnostic = near.tried, diagnostic if finding.seen else _decided(diagnostic, near)
@@ -82,7 +83,7 @@ def repaired(broken: Broken, findings: list[Finding], judge: Judge | None = None
             explained |= broken.spoiled - tried.left
             diagnostic = with_tried(diagnostic, tried)
         note = _on_its_mesh(elsewhere) if fixes else ""
-        if broken.allowed.spent and not fixes and retold is None:
+        if (broken.allowed.spent or within.spent) and not fixes and retold is None:
             diagnostic = replace(diagnostic, message=f"{diagnostic.message}\n{_GIVEN_UP}")
         told.append((finding, diagnostic, [] if retold is not None else fixes, note))
     labelled = [

@@ -20,10 +20,7 @@ from graphguard.refine.finding import Finding
 from graphguard.repair.writing.words import listed
 from graphguard.report.diagnostics import Fix, TextEdit
 
-CALLS: Final = 20_000  # of programs that are recorded anew for one finding, all drafts together
-CALLS_OF_VALUES: Final = 40_000  # the same with other values, of which most are only run on numbers
-FEWEST: Final = 4
-LARGE: Final = 4_000  # calls of a program of which not even so few are
+LARGE: Final = 4_000  # calls of a program that is not recorded anew for what may be the matter near a finding
 
 
 class Nearby(NamedTuple):
@@ -77,9 +74,8 @@ def decided_otherwise(
         fix = from_plain(Fix, row["fix"])
         told = _told(row["headline"], fix, message, finding)
         return Nearby([], broken.spoiled, told, Tried(fix, failing), row["explained"])
-    most = _most(broken, CALLS_OF_VALUES)
-    if most and _is_recorded_whole(broken) and not before:
-        other = yield from bounded(valued_otherwise(broken, index, finding, most), broken.allowed, None)
+    if _is_small(broken) and _is_recorded_whole(broken) and not before:
+        other = yield from bounded(valued_otherwise(broken, index, finding), broken.allowed, None)
         if other is not None:
             row, finding, failing, drafts = other
             written = yield from _mended(broken, index, finding, drafts)
@@ -104,20 +100,17 @@ def _trials(broken: Broken, finding: Finding, rows: list[dict[str, Any]]) -> Tri
 def _rows(
     broken: Broken, index: int, before: tuple[TextEdit, ...], wanted: str
 ) -> Generator[Step, Any, list[dict[str, Any]]]:
-    """The drafts that are worth their recording."""
-    most = _most(broken)
-    if not most:
+    """The drafts, the likeliest first; none of a large program."""
+    if not _is_small(broken):
         return []
     request = broken.request
     params = {"proof": broken.report.proof, "finding": index, "sources": dict(request.overlay), "wanted": wanted}
     rows: list[dict[str, Any]] = yield Step("prover", "nearby", {**params, "before": to_plain(before)})
-    return rows[:most]
+    return rows
 
 
-def _most(broken: Broken, together: int = CALLS) -> int:
-    """How many drafts are recorded: fewer of a larger program, none of a very large one."""
-    calls = sum(broken.report.operators.get(side, 0) for side in ("spec", "impl"))
-    return 0 if calls > LARGE else max(FEWEST, together // max(calls, 1))
+def _is_small(broken: Broken) -> bool:
+    return sum(broken.report.operators.get(side, 0) for side in ("spec", "impl")) <= LARGE
 
 
 def _is_recorded_whole(broken: Broken) -> bool:

@@ -25,7 +25,7 @@ class Valued(NamedTuple):
 
 
 def valued_otherwise(
-    broken: Broken, index: int, finding: Finding, most: int
+    broken: Broken, index: int, finding: Finding
 ) -> Generator[Step | tuple[Step, ...], Any, Valued | None]:
     """The value that mends a finding if it is another one; of those that come from each other, the first that changes no more calls: what is worked out of a wrong number is right."""
     params = {"proof": broken.report.proof, "finding": index, "sources": dict(broken.request.overlay)}
@@ -37,7 +37,7 @@ def valued_otherwise(
         return None
     params["observed"] = seen.observed
     rows: list[dict[str, Any]] = yield Step("prover", "values", params)
-    found = yield from _first(broken, finding, places, rows[: min(most, MOST)])
+    found = yield from _first(broken, finding, places, rows[:MOST])
     if found is None:
         return None
     rows = yield Step("prover", "values", {**params, "behind": found[0]["site"]})

@@ -46,6 +46,7 @@ _TERMS: Final = 1024  # of one element
 _STEPS: Final = 400_000  # constructions for one comparison
 _DRAWN: Final = 1 << 16
 _KEPT: Final = 1 << 23  # numbers of a draw
+_LARGEST: Final = 1 << 20  # elements that are written down of a sum that is not finite
 _DRAWS: Final = 4  # what integers choose may be the same for some of them
 _SPREAD: Final = 64  # integers that are drawn of a range
 _ROUNDING: Final = 1e-6
@@ -323,6 +324,7 @@ class _Drawn(Denotation):
     """Numbers for every leaf, drawn by its name, but for tables that are written down; rounding does not matter to them, so sums may be of any size."""
 
     most = inf
+    largest = _LARGEST
 
     def __init__(self, universe: Universe, draw: int) -> None:
         super().__init__({}, _invented)

@@ -49,10 +49,11 @@ class Denotation:
     """Elements of kernels and values under an assignment of arrays to leaves.
 
     ``closed`` gives the elements of functions that are known by name only; without it they raise ``Unsupported``.  Sums of products may have ``most`` summands:
-    of so many, small integers still add up without rounding.
+    of so many, small integers still add up without rounding.  What is not finite is written down before it is summed, in up to ``largest`` elements.
     """
 
     most: float = _LARGEST
+    largest: int = _LARGEST
 
     def __init__(
         self, leaves: Mapping[str, Array], closed: Closed | None = None, tables: Mapping[int, Array] | None = None
@@ -201,13 +202,14 @@ class Denotation:
         axes = tuple(range(rank, rank + bound))
         full = _spread([np.shape(label) for label in labels])
         volume = math.prod(max(size, 1) for size in full)  # an empty dim may come last in the product
-        apart = kernel.kind == "product" and axes and _WRITTEN < volume <= self.most
-        if apart and all(np.isfinite(part).all() for _, part in parts):
-            return _contracted(parts, full, axes)
-        if volume > _LARGEST:
+        if kernel.kind == "product" and axes and _WRITTEN < volume <= self.most:
+            finite = self._finite(kernel, parts)
+            if finite is not None:
+                return _contracted(finite, full, axes)
+        if volume > self.largest:
             raise Unsupported("a sum of too many elements to write down")
         if kernel.kind == "product":
-            return self._product(kernel, parts, full, axes)
+            return self._product(kernel.factors, parts, full, axes)
         if kernel.kind == "sum":
             unit = _unit(payload for payload, _ in parts)
             return sum((float(payload * unit) * part for payload, part in parts if payload), start=np.zeros(())) / unit
@@ -237,13 +239,28 @@ class Denotation:
             index[axis] = index[axis] + labels[label] * stride
         return np.asarray(self.at(part, window, index))
 
+    def _finite(self, kernel: Kernel, parts: list[tuple[Any, Array]]) -> list[tuple[Any, Array]] | None:
+        """Factors of a product that are finite, where what is not is masked: such factors and the masks are one, written down; None where that is not."""
+        with np.errstate(divide="ignore"):
+            endless = [not np.isfinite(_power(part, power)).all() for power, part in parts]
+        if not any(endless):
+            return parts
+        masks = [factor.truth for factor, *_ in kernel.factors]
+        chosen = [place for place in range(len(parts)) if endless[place] or masks[place]]
+        full = _spread([np.shape(parts[place][1]) for place in chosen])
+        if math.prod(full) > self.largest:
+            return None
+        one = self._product([kernel.factors[place] for place in chosen], [parts[place] for place in chosen], full, ())
+        rest = [parts[place] for place in range(len(parts)) if place not in chosen]
+        return [(1, one), *rest] if np.isfinite(one).all() else None
+
     def _product(
-        self, kernel: Kernel, parts: list[tuple[Any, Array]], full: tuple[int, ...], axes: tuple[int, ...]
+        self, factors: Sequence[Factor], parts: list[tuple[Any, Array]], full: tuple[int, ...], axes: tuple[int, ...]
     ) -> Array:
         out: Array = np.ones(())
         nothing = np.zeros((), dtype=bool)
-        with np.errstate(invalid="ignore"):  # minus infinity times a mask that is 0 is 0
-            for (factor, *_), (power, part) in zip(kernel.factors, parts, strict=True):
+        with np.errstate(invalid="ignore", divide="ignore"):  # minus infinity times a mask that is 0 is 0
+            for (factor, *_), (power, part) in zip(factors, parts, strict=True):
                 if factor.truth and power == 1:
                     nothing = nothing | (part == 0)
                 out = out * _power(part, power)

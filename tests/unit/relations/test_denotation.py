@@ -95,3 +95,22 @@ def test_a_shape_of_more_elements_than_an_integer_counts() -> None:
     assert _spread([(4,), (2, 1)]) == (2, 4)
     assert _spread([]) == ()
     assert _spread([(1 << 40, 1), (1, 1 << 40)]) == (1 << 40, 1 << 40)
+
+
+class _Little(Denotation):
+    largest = 1 << 10
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_a_sum_of_what_is_infinite_where_it_is_masked_is_not_written_down(masked: bool) -> None:
+    algebra, rng = NormalForm(Universe()), np.random.default_rng(0)
+    shapes = {"x": (8, 8), "w": (8, 32), "v": (32, 8)}
+    leaves = {name: rng.uniform(0.5, 1.5, shape) for name, shape in shapes.items()}
+    leaves["x"][2] = -1000 if masked else 1000  # of which the exponential is infinite
+    x, w, v = (algebra.leaf(name, shape, "float") for name, shape in shapes.items())
+    large = algebra.compare("lt", algebra.full((8, 8), Fraction(0), "float"), x)
+    kept = algebra.multiply(algebra.number(large, "float"), algebra.exp(algebra.scale(x, -1)))
+    value = algebra.contract([(kept, "ij"), (w, "jk"), (v, "kl")], "il")
+    expected = np.where(leaves["x"] > 0, np.exp(-np.maximum(leaves["x"], 0)), 0) @ leaves["w"] @ leaves["v"]
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(_Little(leaves, closed, {}).value(value), expected)

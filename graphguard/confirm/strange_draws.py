@@ -1,4 +1,4 @@
-"""Random draws of the ranks that the specification has no like of: a part's own, another shape's, another generator's.
+"""Random draws of the ranks that the specification has no like of: a part's own, another shape's, another generator's, or behind other draws.
 
 Which numbers such a draw gives beside those of the specification is nobody's promise, so a value that moves with them refutes nothing.
 """
@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from graphguard.ir import Capture, Graph, Node
 
-_Like = tuple[str, tuple[object, ...]]  # generator and shape
+_Like = tuple[tuple[str, int], tuple[object, ...]]  # generator and position, and shape
 
 
 def redrawn(capture: Capture) -> tuple[Graph, ...] | None:
@@ -35,7 +35,7 @@ def _is_strange(graph: Graph, node: Node, known: set[_Like]) -> bool:
 
 
 def _like(graph: Graph, node: Node) -> _Like | None:
-    return None if node.draw is None else (node.draw[0], tuple(graph.types[node.outs[0]].shape))
+    return None if node.draw is None else (node.draw, tuple(graph.types[node.outs[0]].shape))
 
 
 def _again(node: Node) -> Node:
@@ -46,6 +46,6 @@ def _again(node: Node) -> Node:
 def reason_of(names: Sequence[str]) -> str:
     """Why there is nothing to compare."""
     return (
-        f"'{names[0]}' rests on random numbers of a shape or a generator that the specification does not draw, so values cannot be compared; "
+        f"'{names[0]}' rests on random numbers of a shape or a generator that the specification does not draw, or behind other draws, so values cannot be compared; "
         "draw the specification's shape and take this rank's part, or switch them off in both programs"
     )

@@ -98,3 +98,47 @@ def test_wider_draws_are_other_numbers(draw: Callable[..., torch.Tensor], dtype:
 )
 def test_other_values(spec: Function, impl: Callable[[Any], Function], placed: Any) -> None:
     assert report(spec, impl, placed).verdict is gg.Verdict.BROKEN
+
+
+def after(*earlier: Callable[[], object]) -> Function:
+    def run(x: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(0)
+        for draw in earlier:
+            draw()
+        return x * torch.rand(ROWS, COLUMNS)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "refines"),
+    [
+        ([lambda: torch.rand(3)], [lambda: torch.rand(3)], True),
+        ([lambda: torch.rand(2, 6)], [lambda: torch.empty(3, 4).uniform_()], False),
+        ([lambda: torch.rand(2, 6)], [lambda: torch.rand(3, 4)], True),
+        ([], [lambda: torch.rand(0)], True),
+        ([lambda: torch.rand(3)], [lambda: torch.rand(5)], False),
+        ([lambda: torch.rand(3)], [lambda: torch.rand(3, dtype=torch.float64)], False),
+        ([lambda: torch.randint(9, (2,))], [lambda: torch.randint(9, (4,))], False),
+        ([lambda: F.dropout(torch.ones(4), 0.5)], [lambda: torch.rand(4)], False),
+    ],
+)
+def test_a_draw_is_the_same_behind_the_same_draws(
+    first: list[Callable[[], object]], second: list[Callable[[], object]], refines: bool
+) -> None:
+    found = report(after(*first), lambda _: after(*second), "replicate")
+    assert (found.verdict is gg.Verdict.REFINES) == refines
+
+
+def lying(turned: bool) -> Function:
+    def run(x: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(0)
+        return x * (torch.rand_like(x.new_empty(COLUMNS, ROWS).t()) if turned else torch.rand(ROWS, COLUMNS))
+
+    return run
+
+
+@pytest.mark.parametrize("turned", [True, False])
+def test_numbers_are_drawn_in_the_order_of_memory(turned: bool) -> None:
+    found = report(lying(False), lambda _: lying(turned), "replicate")
+    assert (found.verdict is gg.Verdict.REFINES) != turned

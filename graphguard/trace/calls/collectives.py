@@ -100,6 +100,15 @@ _WAYS: Final = {
 """How operands are given and results are taken, as gloo does it; what is not here goes by memory both ways.  Measured on real processes, torch 2.13: ``tests/unit/trace/test_collectives.py`` runs them there."""
 
 
+def refuse_unlike(op: str, args: tuple[Any, ...]) -> None:
+    """Raise the error that every backend does where a call gives tensors of one element type and takes those of another."""
+    for call in calls_of(op, args, None) or ():
+        types = {tensor.dtype for tensor in (*call.reads, *call.writes)}
+        if len(types) > 1:
+            told = ", ".join(sorted(map(str, types)))
+            raise RuntimeError(f"{call.kind}: all tensors must have the same type, but they have {told}")
+
+
 def on_nccl(call: Call) -> Call:
     """The call as NCCL does it: on memory, whatever gloo copies."""
     return replace(call, given=MEMORY, taken=MEMORY)

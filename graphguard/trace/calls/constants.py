@@ -2,7 +2,8 @@
 
 Small tensors that the program makes out of nothing but literals are carried along as real ones, storage by storage, so that ``.item()``,
 ``.tolist()`` and Python branches on them work.  A value is *pending* when it waits only for the other ranks' part in a
-collective on such constants; everything computed from inputs, parameters or random draws is unknown.
+collective on such constants; everything computed from inputs, parameters or random draws is unknown.  What rests on memory that
+nobody wrote is *unwritten*: it is carried along twice, from two contents of that memory, and known as soon as both come to the same.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ LARGEST_LITERAL = 1 << 22  # bytes of a constant that travel with the graph
 
 _WITHOUT = frozenset((type(None), bool, int, float, str, torch.dtype, torch.device))
 
-Knowledge = Literal["known", "pending", "unknown"]
+Knowledge = Literal["known", "unwritten", "pending", "unknown"]
 
 
 @cache
@@ -124,12 +125,14 @@ class Constants:
     def __init__(self) -> None:
         self.largest = LARGEST_TABLE
         self._real: dict[int, torch.UntypedStorage] = {}
+        self._other: dict[int, torch.UntypedStorage] = {}  # what else may be where memory was never written
         self._pending: set[int] = set()
         self.shown: SharedMemory | None = None
 
     def lies_in(self, tensor: FakeTensor, storage: torch.UntypedStorage) -> None:
         """The known elements of the storage of ``tensor`` are those in real memory, which others may show as well."""
         self._real[storage_of(tensor)] = storage
+        self._other.pop(storage_of(tensor), None)
         self._pending.discard(storage_of(tensor))
 
     def is_shown(self, tensor: torch.Tensor) -> bool:
@@ -154,6 +157,8 @@ class Constants:
                 result = "pending"
             elif storage not in self._real:
                 return "unknown"
+            elif storage in self._other and result == "known":
+                result = "unwritten"
         return result
 
     def set(self, tensor: FakeTensor, value: torch.Tensor) -> None:
@@ -165,9 +170,42 @@ class Constants:
             if storage not in self._real:
                 self._real[storage] = torch.UntypedStorage(tensor.untyped_storage().nbytes())
             self._pending.discard(storage)
-            held = self.real(tensor)
-            in_memory(held).copy_(in_memory(value.detach()) if value.shape == held.shape else value.detach())
+            for other in (False, True) if storage in self._other else (False,):
+                held = self.real(tensor, other=other)
+                in_memory(held).copy_(in_memory(value.detach()) if value.shape == held.shape else value.detach())
+        self.settle((tensor,))
         self.wrote((tensor,))
+
+    def leave_open(self, tensors: Iterable[torch.Tensor]) -> None:
+        """What these tensors hold may be something else from here on: what that is, :meth:`real` gives as ``other``."""
+        with _disable_current_modes():
+            for storage in map(storage_of, tensors):
+                if storage in self._real and storage not in self._other:
+                    self._other[storage] = _bytes(self._real[storage]).clone().untyped_storage()
+
+    def unwritten(self, tensor: FakeTensor) -> None:
+        """Nobody has written the memory of ``tensor``."""
+        with unset_fake_temporarily():
+            zeros = torch.zeros(tuple(tensor.shape), dtype=tensor.dtype, device="cpu")
+        self.set(tensor, zeros)
+        if storage_of(tensor) in self._real:
+            self.leave_open((tensor,))
+            with _disable_current_modes():
+                _bytes(self._other[storage_of(tensor)]).fill_(1)
+
+    def differently(self, tensor: FakeTensor, value: torch.Tensor) -> None:
+        """What ``tensor`` holds may be ``value`` instead of what was set."""
+        if storage_of(tensor) in self._real:
+            self.leave_open((tensor,))
+            with _disable_current_modes(), torch.no_grad():
+                self.real(tensor, other=True).copy_(value.detach())
+            self.settle((tensor,))
+
+    def settle(self, tensors: Iterable[torch.Tensor], *, anyway: bool = False) -> None:
+        """Where both contents of what was left open are the same, they are known; ``anyway``: the first is taken."""
+        for storage in map(storage_of, tensors):
+            if storage in self._other and (anyway or _same(self._real[storage], self._other[storage])):
+                del self._other[storage]
 
     def forget(self, tensors: Iterable[torch.Tensor], pending: bool = False) -> None:
         """The contents of these tensors' storages are not known any more."""
@@ -177,6 +215,7 @@ class Constants:
                 assert self.shown is not None
                 self.shown.lost(storage, pending=pending)
             self._real.pop(storage, None)
+            self._other.pop(storage, None)
             if pending:
                 self._pending.add(storage)
             else:
@@ -188,13 +227,15 @@ class Constants:
             if self.shown is not None and storage in self.shown.followed:
                 self.shown.lost(storage, pending=False)
             self._real.pop(storage, None)
+            self._other.pop(storage, None)
             self._pending.discard(storage)
 
-    def real(self, tensor: torch.Tensor) -> torch.Tensor:
+    def real(self, tensor: torch.Tensor, *, other: bool = False) -> torch.Tensor:
         """The real tensor behind a fake one whose storage is known; it shares memory as the fake ones do."""
         if not isinstance(tensor, FakeTensor):
             return tensor
-        storage = self._real[storage_of(tensor)]
+        held = storage_of(tensor)
+        storage = self._other[held] if other and held in self._other else self._real[held]
         with _disable_current_modes(), torch.no_grad():
             view = torch.empty(0, dtype=tensor.dtype, device="cpu")
             view = view.set_(storage, tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
@@ -203,19 +244,30 @@ class Constants:
 
     def is_known(self, tensor: torch.Tensor) -> bool:
         """Whether :meth:`real` can answer."""
-        return not isinstance(tensor, FakeTensor) or storage_of(tensor) in self._real
+        if not isinstance(tensor, FakeTensor):
+            return True
+        return storage_of(tensor) in self._real and storage_of(tensor) not in self._other
 
-    def substitute(self, value: Any) -> Any:
+    def substitute(self, value: Any, *, other: bool = False) -> Any:
         """Arguments with the real tensors in place of the fake ones, on the CPU."""
         if isinstance(value, torch.Tensor):
-            return self.real(value)
+            return self.real(value, other=other)
         if isinstance(value, torch.device):
             return torch.device("cpu")
         if isinstance(value, list | tuple):
-            return [self.substitute(item) for item in value]
+            return [self.substitute(item, other=other) for item in value]
         if isinstance(value, dict):
-            return {key: self.substitute(item) for key, item in value.items()}
+            return {key: self.substitute(item, other=other) for key, item in value.items()}
         return value
+
+
+def _same(one: torch.UntypedStorage, other: torch.UntypedStorage) -> bool:
+    with _disable_current_modes():
+        return torch.equal(_bytes(one), _bytes(other))
+
+
+def _bytes(storage: torch.UntypedStorage) -> torch.Tensor:
+    return torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage)
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:

@@ -19,9 +19,9 @@ import torch
 from torch._subclasses import fake_impls
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
 
-from graphguard.trace.calls.element_types import refuse_types
 from graphguard.trace.calls.geometry import stride_of
 from graphguard.trace.calls.kinds import Kind, kind_of
+from graphguard.trace.calls.refusals import refuse_types
 from graphguard.trace.calls.shapes import shape_function
 
 _NAMESPACES = frozenset(("aten", "prims", "gg"))
@@ -131,7 +131,7 @@ class Kernels:
     def _remembered(self, kind: Kind, args: Any, kwargs: Any) -> Any:
         func = kind.operator
         if not _is_plain_operator(kind):
-            refuse_types(kind, args)
+            refuse_types(kind, args, kwargs)
             return (shape_function(func) or func)(*args, **kwargs)
         operands: list[FakeTensor] = []
         parts: list[Any] = [kind, torch.get_default_dtype(), _default_device(), torch.is_inference_mode_enabled()]
@@ -146,11 +146,11 @@ class Kernels:
             key = tuple(parts)
             answer = self.answers.get(key)
         except (_Unplain, TypeError):  # TypeError: an argument that has no hash
-            refuse_types(kind, args)
+            refuse_types(kind, args, kwargs)
             return func(*args, **kwargs)
         if answer is not None:
             return func(*args, **kwargs) if answer is _NOT_PLAIN else self._results(answer, operands)
-        refuse_types(kind, args)
+        refuse_types(kind, args, kwargs)
         if len(self.answers) >= _MOST:
             self.answers.clear()
         out = self._by_its_kernel(kind, args, kwargs, operands)

@@ -413,10 +413,10 @@ class Asking:
 
             return compute
 
-        def real_(this: Any, tensor: Any) -> Any:
+        def real_(this: Any, tensor: Any, *, other: bool = False) -> Any:
             if not working[0]:
                 following.read([tensor])
-            return real(this, tensor)
+            return real(this, tensor, other=other)
 
         def result_(this: Any, func: Any, args: Any, kwargs: Any) -> Any:
             following.read((args, kwargs))
@@ -424,6 +424,7 @@ class Asking:
 
         replaced = (
             (constants, "set", set_(at_work(constants.set))),
+            (constants, "differently", at_work(constants.differently)),
             (constants, "real", real_),
             (values, "_run", at_work(values._run)),  # noqa: SLF001 - where it is worked out what is known
             (values, "_compute", compute_(values._compute)),  # noqa: SLF001

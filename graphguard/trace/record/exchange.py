@@ -30,7 +30,9 @@ def communicate(ledger: Ledger, call: Call, constants: Constants) -> None:
         deciding = (ledger.rank,)
     mine = ledger.rank in deciding
     knowledge = constants.knowledge(call.reads) if mine else "known"
-    if knowledge == "known" and not all(_small(tensor) for tensor in (*call.reads, *call.writes)):
+    if knowledge == "unwritten" or (
+        knowledge == "known" and not all(_small(tensor) for tensor in (*call.reads, *call.writes))
+    ):
         knowledge = "unknown"
     if knowledge == "known" and mine:
         ledger.offer(name, deciding, tuple(constant_of(_lying(constants.real(t), t, call.given)) for t in call.reads))

@@ -1,7 +1,8 @@
-"""Random draws by name: which generator, seeded how, and the how-manieth call since then.
+"""Random draws by name: which generator, seeded how, and what was drawn from it since then.
 
-Under fake tensors no generator is consumed.  Every recorded draw therefore advances the real generator by one number, so its state names the position
-in the stream, and programs that save and restore states (activation checkpointing, Megatron's trackers) get the same draw again.
+Under fake tensors no generator is consumed.  Every recorded draw therefore advances the real generator by some numbers, so its state names the position
+in the stream, and programs that save and restore states (activation checkpointing, Megatron's trackers) get the same draw again.  A position is made of the draws before it, by operator, type and how
+many numbers they gave: ``rand(4)`` is another draw behind ``rand(3)`` than behind ``rand(5)``.  How many numbers a kernel takes is for it to say, so draws of other kinds never lead to one position.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from graphguard.trace.calls.constants import tensors_in
 
 #: What a verdict rests on where a program draws from torch and seeds it nowhere.
 SEEDED_ALIKE = "torch has the same seed in every process: the program draws from it and seeds it nowhere"
+_STEPS = 1 << 14  # numbers, at most, by which a draw moves a generator on
 UNSEEDED = 67280421310721  # c10::detail::default_rng_seed_val: what a generator starts from when nobody seeds it
 
 
@@ -37,12 +39,21 @@ class Draws:
         self._position: dict[bytes, int] = {}
         self._counted: set[bytes] = set()
 
-    def of_call(self, func: Any, args: Any, kwargs: Any) -> tuple[str, int] | None:
-        """The draw that a call of a random operator makes, if it makes one."""
+    def of_call(self, func: Any, args: Any, kwargs: Any, out: Any) -> tuple[str, int] | None:
+        """The draw that a call of a random operator makes, if it makes one; ``out`` is what it gives."""
         if _drops_nothing(func._schema, args, kwargs):  # noqa: SLF001
             return None
         generator, device = _drawn_from(args, kwargs)
-        return self._next(generator, device, lambda: torch.empty(1).uniform_(generator=generator), in_earnest=False)
+        drawn = _drawn_by(func, args, out)
+        steps = 1 + _number(repr(drawn).encode()) % _STEPS if drawn else 0
+        with unset_fake_temporarily():
+            position = self._position_of(generator)
+            torch.empty(steps).uniform_(generator=generator)
+            if drawn:
+                self._position[_digest(generator)] = _number(repr((position, drawn)).encode())
+            self._counted.add(_digest(generator))
+        stream, position = self._named(generator, device, position)
+        return f"{stream}{_lying(out)}", position
 
     def in_earnest(
         self, args: Any, kwargs: Any, draw: Callable[[], torch.Tensor]
@@ -51,22 +62,22 @@ class Draws:
         generator, device = _drawn_from(args, kwargs)
         with unset_fake_temporarily():
             followed = device == "cpu" and generator.device.type == "cpu" and _digest(generator) not in self._counted
-        if not self.known or not followed or generator.initial_seed() == UNSEEDED:
-            return None
-        drawn: list[torch.Tensor] = []
-        name = self._next(generator, device, lambda: drawn.append(draw()), in_earnest=True)
-        return drawn[0], name
+            if not self.known or not followed or generator.initial_seed() == UNSEEDED:
+                return None
+            position = self._position_of(generator)
+            drawn = draw()
+        return drawn, self._named(generator, device, position)
 
-    def _next(
-        self, generator: torch.Generator, device: str, move: Callable[[], object], *, in_earnest: bool
-    ) -> tuple[str, int]:
-        """Name the draw that is about to happen, and move the generator on."""
-        with unset_fake_temporarily():
-            position = self._position.get(_digest(generator), 0)
-            move()
-            self._position[_digest(generator)] = position + 1
-            if not in_earnest:
-                self._counted.add(_digest(generator))
+    def _position_of(self, generator: torch.Generator) -> int:
+        """A number for what was drawn from a generator: 0 where nothing was, that of its state where nobody has drawn up to there."""
+        digest = _digest(generator)
+        if digest not in self._position:
+            fresh = torch.Generator().manual_seed(generator.initial_seed())
+            self._position[digest] = 0 if _digest(fresh) == digest else _number(digest)
+        return self._position[digest]
+
+    def _named(self, generator: torch.Generator, device: str, position: int) -> tuple[str, int]:
+        """The name of a draw."""
         seed = generator.initial_seed()
         self.any_made = True
         world = state.current_world()
@@ -77,6 +88,31 @@ class Draws:
         if torch.is_grad_enabled():
             self.training.add(name)
         return name
+
+
+def _drawn_by(func: Any, args: Any, out: Any) -> tuple[Any, ...]:
+    """What decides how many numbers a draw takes from its generator; nothing where it takes none."""
+    made = next(iter(tensors_in(out)), None)
+    if made is None:
+        return (str(func),)
+    if made.numel() == 0:
+        return ()
+    name = func._schema.name.removesuffix("_").removesuffix("_like")  # noqa: SLF001
+    given = {str(each.numel()) for each in tensors_in(args)} - {str(made.numel())}
+    return name, sorted(given), str(made.numel()), str(made.dtype)
+
+
+def _lying(out: Any) -> str:
+    """How a draw is named beside its stream where its numbers do not lie in the order of its dims: they are drawn in that of memory."""
+    made = next(iter(tensors_in(out)), None)
+    if made is None or any(type(size) is not int for size in (*made.shape, *made.stride())) or made.is_contiguous():
+        return ""
+    order = sorted(range(made.dim()), key=lambda dim: (-made.stride(dim), dim))
+    return f" by dims {order}"
+
+
+def _number(data: bytes) -> int:
+    return int.from_bytes(hashlib.sha256(data).digest()[:6], "big")
 
 
 def _assume_seeded_alike() -> None:

@@ -288,9 +288,13 @@ class Recorder(TorchDispatchMode):
             if out is not NotImplemented:
                 return out
         if kind.takes_masks:
-            args = self._values.by_positions(args, self._lift)
+            args = self._values.by_positions(args, self._lift, self._cast)
             operands = tensors_in((args, kwargs))
         return self._operate(kind, args, kwargs, operands)
+
+    def _cast(self, tensor: Any, dtype: torch.dtype) -> Any:
+        with self, torch.no_grad():  # inside a dispatch nothing is recorded by itself
+            return tensor.to(dtype)
 
     def _opened(self, kind: Kind, args: Any, kwargs: Any) -> Any:
         self.inside += 1
@@ -305,7 +309,6 @@ class Recorder(TorchDispatchMode):
             self.repeats.needs_calls()  # to which a view is not what a copy's result is
         if random and self.draws.known:
             return self._drawn(kind, args, kwargs, operands)
-        draw = self.draws.of_call(func, args, kwargs) if random else None
         knowledge = "unknown" if random else self._values.known_of(kind, args, operands)
         if knowledge == "unknown" and kind.needs_values and operands:
             self._reads(operands[0])
@@ -330,7 +333,7 @@ class Recorder(TorchDispatchMode):
         if kind.calls_collective:
             args = grouped(func, args)
         event = self._event(func, args, kwargs, out)
-        event.draw = draw
+        event.draw = self.draws.of_call(func, args, kwargs, out) if random else None
         return out
 
     def _drawn(self, kind: Kind, args: Any, kwargs: Any, operands: list[torch.Tensor]) -> Any:
@@ -346,7 +349,7 @@ class Recorder(TorchDispatchMode):
                 return literal
             with self, torch.no_grad():  # inside a dispatch nothing is recorded by itself
                 return _COPY(args[0], literal)
-        named = self.draws.of_call(kind.operator, args, kwargs) if drawn is None else drawn[1]
+        named = self.draws.of_call(kind.operator, args, kwargs, out) if drawn is None else drawn[1]
         self._values.learn(kind, args, kwargs, out, "unknown", [])
         self._event(kind.operator, args, kwargs, out, _DISPATCHED + 1).draw = named
         return out
@@ -467,6 +470,7 @@ class Recorder(TorchDispatchMode):
         returns = len(func._schema.returns)  # noqa: SLF001
         if func._schema.name == "c10d::check_for_nan":  # noqa: SLF001
             return None
+        self._values.refuse(func, args)
         event = self._event(func, args, kwargs, None)
         wrote((args, kwargs))
         work = finished_work(args[0], lambda: self._waited(event))

@@ -10,7 +10,7 @@ import torch
 import torch.distributed.distributed_c10d as c10d
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 
-from graphguard.trace.calls.collectives import calls_of
+from graphguard.trace.calls.collectives import calls_of, refuse_unlike
 from graphguard.trace.calls.constants import LARGEST, Constants, Knowledge, storage_of, tensors_in
 from graphguard.trace.calls.kinds import Kind, kind_of
 from graphguard.trace.calls.lockstep import Ledger
@@ -66,7 +66,7 @@ class Values:
             if kind.calls_collective:
                 self.follow(kind.operator, grouped(kind.operator, args), out)
             return
-        if knowledge == "known":
+        if knowledge in ("known", "unwritten"):
             results = [tensor for tensor in tensors_in(out) if isinstance(tensor, FakeTensor)]
             if all(self._small(tensor) for tensor in results):
                 self._compute(kind.operator, args, kwargs, out, before)
@@ -83,6 +83,10 @@ class Values:
         read = tuple(with_group(arg) for arg in args)
         for call in calls_of(func._schema.name, read, out) or ():  # noqa: SLF001
             communicate(self._ledger, call, self._constants)
+
+    def refuse(self, func: Any, args: Any) -> None:
+        """Raise where a collective is called on tensors of several types."""
+        refuse_unlike(func._schema.name, tuple(with_group(arg) for arg in args))  # noqa: SLF001
 
     def result(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Run an operator whose result depends on values, all known, on the values."""
@@ -108,8 +112,13 @@ class Values:
         given = (_unwritten(args[0]), *args[1:]) if filled else args
         return lambda: self._run(kind.operator, given, kwargs)
 
-    def by_positions(self, args: Any, lift: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-        """Known masks among the indices as the positions they select, so that the result's size is a number; ``lift`` records these."""
+    def by_positions(
+        self, args: Any, lift: Callable[[torch.Tensor], torch.Tensor], cast: Callable[[Any, torch.dtype], Any]
+    ) -> Any:
+        """Known masks among the indices as the positions they select, so that the result's size is a number; ``lift`` records these.
+
+        One number of another type fills where a mask is true, but not at positions: ``cast`` records what it is in the type that it is put into.
+        """
         masks = [i for i, index in enumerate(args[1]) if isinstance(index, FakeTensor) and index.dtype == torch.bool]
         if not masks or not all(self._constants.is_known(args[1][i]) for i in masks):
             return args
@@ -121,26 +130,35 @@ class Values:
             with unset_fake_temporarily():
                 positions = self._constants.real(index).nonzero(as_tuple=True)
             indices.extend(lift(position) for position in positions)
-        return (args[0], indices, *args[2:])
+        rest = args[2:]
+        if rest and _is_one(rest[0]) and rest[0].dtype is not args[0].dtype:
+            rest = (cast(rest[0], args[0].dtype), *rest[1:])
+        return (args[0], indices, *rest)
 
     def _compute(self, func: Any, args: Any, kwargs: Any, out: Any, before: list[int]) -> None:
         if func._schema.name in EMPTY:  # noqa: SLF001
             for tensor in (one for one in tensors_in(out) if one.numel() <= LARGEST):
-                with unset_fake_temporarily():
-                    zeros = torch.zeros(tuple(tensor.shape), dtype=tensor.dtype, device="cpu")
-                self._constants.set(tensor, zeros)
+                self._constants.unwritten(tensor)
             return
+        written = _written(func, args, kwargs)
+        is_open = self._constants.knowledge(tensors_in((args, kwargs))) == "unwritten"
         try:
+            if is_open:
+                self._constants.leave_open(written)
+                others = tensors_in(self._run(func, args, kwargs, other=True))
             values = self._run(func, args, kwargs)
         except (RuntimeError, NotImplementedError, TypeError, IndexError, ValueError):
             # a kernel that this build lacks for real tensors: the value is not known, the program goes on
-            self._constants.forget((*tensors_in(out), *_written(func, args, kwargs)))
+            self._constants.forget((*tensors_in(out), *written))
             return
-        for fake, value in zip(tensors_in(out), tensors_in(values), strict=False):
+        for place, (fake, value) in enumerate(zip(tensors_in(out), tensors_in(values), strict=False)):
             if storage_of(fake) not in before:
                 self._constants.set(fake, value)
+                if is_open:
+                    self._constants.differently(fake, others[place])
+        self._constants.settle(written)
         if kind_of(func).is_mutable:
-            self._constants.wrote(_written(func, args, kwargs))
+            self._constants.wrote(written)
 
     def _filled(self, func: Any, args: Any, out: Any) -> None:
         """What is filled with a number is known, whatever its shape was taken from."""
@@ -153,9 +171,10 @@ class Values:
     def _small(self, tensor: torch.Tensor) -> bool:
         return _is_small(tensor, self._constants.largest) or self._constants.is_shown(tensor)
 
-    def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
+    def _run(self, func: Any, args: Any, kwargs: Any, *, other: bool = False) -> Any:
         with self._pause(), unset_fake_temporarily(), torch.no_grad():
-            return func(*self._constants.substitute(tuple(args)), **self._constants.substitute(kwargs))
+            given = self._constants.substitute(tuple(args), other=other)
+            return func(*given, **self._constants.substitute(kwargs, other=other))
 
     def _known_result(self, value: torch.Tensor) -> FakeTensor:
         with self._pause():
@@ -166,6 +185,10 @@ class Values:
 
 def _is_small(tensor: torch.Tensor, largest: int) -> bool:
     return all(type(size) is int for size in tensor.shape) and tensor.numel() <= largest
+
+
+def _is_one(tensor: torch.Tensor) -> bool:
+    return all(type(size) is int and size == 1 for size in tensor.shape)
 
 
 def _unwritten(tensor: torch.Tensor) -> torch.Tensor:

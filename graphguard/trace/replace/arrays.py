@@ -108,6 +108,9 @@ def _exported(original: Callable[..., Any]) -> Callable[..., Any]:
         if recorder is None or fake is None:
             return original(tensor, *args, **kwargs)
         _refuse_gradients(fake)
+        recorder.constants.settle(
+            (fake,), anyway=True
+        )  # an array is written in places that nobody sees: what is open is 0
         if recorder.decides_by_data(fake):
             raise TracingError("trace-error", REFUSED)
         recorder.need_elements(fake)
@@ -130,6 +133,9 @@ def _numpy(original: Callable[..., Any]) -> Callable[..., Any]:
         fake = None if recorder is None else _fake(recorder, self)
         if recorder is None or fake is None:
             return original(self, force=force)
+        recorder.constants.settle(
+            (fake,), anyway=True
+        )  # an array is written in places that nobody sees: what is open is 0
         if recorder.decides_by_data(fake):
             return shown(fake, note_shown, force=force)
         recorder.need_elements(fake)

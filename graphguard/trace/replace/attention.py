@@ -12,6 +12,9 @@ from typing import Any
 import torch
 from torch._higher_order_ops.flex_attention import math_attention
 
+from graphguard.trace.calls.kinds import kind_of
+from graphguard.trace.calls.refusals import refuse_types
+
 _LIBRARY = torch.library.Library("gg", "DEF")
 _LIBRARY.define(
     "sdpa(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, float dropout_p, bool is_causal, float? scale, bool enable_gqa) -> Tensor",
@@ -65,6 +68,7 @@ for _key in ("CPU", "CUDA", "Meta"):
     _LIBRARY.impl("sdpa_backward", _meta_backward, _key)
 _LIBRARY.impl("sdpa", _autograd, "Autograd")
 
+_SDPA = torch.ops.aten.scaled_dot_product_attention.default
 _torch_sdpa = torch.nn.functional.scaled_dot_product_attention
 
 
@@ -90,6 +94,7 @@ def scaled_dot_product_attention(
         raise RuntimeError("_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
     if torch.is_tensor(attn_mask) and attn_mask.requires_grad and torch.is_grad_enabled():
         return _in_steps(query, key, value, attn_mask, dropout_p, scale, enable_gqa)
+    refuse_types(kind_of(_SDPA), (query, key, value, attn_mask, 0.0, is_causal), {"enable_gqa": enable_gqa})
     return torch.ops.gg.sdpa.default(
         query, key, value, attn_mask, float(dropout_p), is_causal, None if scale is None else float(scale), enable_gqa
     )

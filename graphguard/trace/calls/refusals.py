@@ -1,0 +1,179 @@
+"""What PyTorch's kernels refuse and its shape functions do not: operands of element types that no kernel takes.
+
+PyTorch is asked, not a list: the kernel runs on a few real numbers of the same types.  A call is refused where it raises and the same call on other types does not, so that nothing but the types can be the reason.
+``mm`` of float32 and bfloat16, a subtraction from a truth, and ``mul_`` of an integer tensor by 0.5 are.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, TypeAlias
+
+import torch
+
+from graphguard.trace.calls.kinds import Kind
+
+Error: TypeAlias = tuple[type[Exception], str]
+
+_NAMESPACES: Final = frozenset(("aten", "prims"))
+_MOST: Final = 1 << 10  # numbers of the operands together; larger ones have dims of two in place of long ones
+_SMALL: Final = 4
+_LONG: Final = 1 << 10  # of a number among the arguments that may be a size
+_LARGE: Final = 1 << 16  # of several together
+_APART: Final = 4  # operands of which each is given other types
+_PLAIN: Final = (bool, float, complex, str, torch.dtype, torch.layout, torch.memory_format, type(None))
+_NARROW: Final = frozenset(
+    (
+        torch.float16,
+        torch.bfloat16,
+        torch.float8_e4m3fn,
+        torch.float8_e5m2,
+        torch.float8_e4m3fnuz,
+        torch.float8_e5m2fnuz,
+    )
+)
+#: A type that other devices have kernels for.
+_ONLY_HERE: Final = re.compile(r"'?(Half|BFloat16|Float8\w*)'?$")
+#: What an operator says of numbers, not of types.
+_OF_NUMBERS: Final = re.compile("ZeroDivision")
+
+
+class _Unplain(Exception):  # noqa: N818 - no error: the call is not one to ask about
+    """A call with an argument that has no real counterpart."""
+
+
+_known: dict[Any, Error | None] = {}
+
+
+def refuse_types(kind: Kind, args: Any, kwargs: Any) -> None:
+    """Raise the error that a kernel would, where there is none for operands of these element types."""
+    if kind.operator.namespace not in _NAMESPACES:
+        return
+    try:
+        operands = list(_tensors((args, kwargs)))
+        key = (kind, torch.get_default_dtype(), *_described(args), *kwargs, *_described(kwargs.values()))
+        if key not in _known:
+            _known[key] = _refusal(kind, args, kwargs, operands)
+    except (_Unplain, TypeError):  # TypeError: an argument that has no hash
+        return
+    if (known := _known[key]) is not None:
+        raise known[0](known[1])
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _tensors(each)
+    elif isinstance(value, dict):
+        yield from _tensors(list(value.values()))
+
+
+def _described(values: Any) -> Iterator[Any]:
+    """What of arguments may decide whether types are taken: of a tensor its type, how many dims it has, and whether it is of one element; of a number its type and sign."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            one = all(type(size) is int and size == 1 for size in value.shape)
+            yield value.dtype, value.dim(), one, value.device.type
+        elif isinstance(value, (list, tuple)):
+            yield len(value), *_described(value)
+        elif isinstance(value, torch.Generator):
+            yield torch.Generator
+        elif type(value) in (int, float):
+            yield type(value), value > 0, value < 0
+        elif isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            yield type(value)
+        elif isinstance(value, (*_PLAIN, torch.device)):
+            yield value
+        else:
+            raise _Unplain
+
+
+def _refusal(kind: Kind, args: Any, kwargs: Any, operands: list[torch.Tensor]) -> Error | None:
+    is_here = all(operand.device.type == "cpu" for operand in operands)
+    sizes, given = _sizes(operands), [operand.dtype for operand in operands]
+    found = _error(kind, args, kwargs, sizes, given)
+    if found is None or _OF_NUMBERS.search(str(found)):
+        return None
+    if isinstance(found, NotImplementedError) or "CPU" in str(found):
+        if not is_here:
+            return None
+        if _ONLY_HERE.search(str(found).splitlines()[0]):
+            found = _error(kind, args, kwargs, sizes, [_widened(dtype) for dtype in given])
+    if found is None or all(_error(kind, args, kwargs, sizes, types) is not None for types in _others(given)):
+        return None
+    return type(found), str(found).splitlines()[0]
+
+
+def _widened(dtype: torch.dtype) -> torch.dtype:
+    """Types of which each is as wide among the others as it was, and has kernels everywhere."""
+    return torch.float32 if dtype in _NARROW else torch.float64 if dtype is torch.float32 else dtype
+
+
+def _others(given: list[torch.dtype]) -> Iterator[list[torch.dtype]]:
+    """Other types for operands; of many operands, those of one type alike."""
+    kinds = list(range(len(given))) if len(given) <= _APART else given
+    distinct = list(dict.fromkeys(kinds))
+    for chosen in itertools.product((torch.float32, torch.int64, torch.bool), repeat=min(len(distinct), _APART)):
+        types = dict(zip(distinct, chosen, strict=False))
+        yield [types.get(kind, dtype) for kind, dtype in zip(kinds, given, strict=True)]
+
+
+def _sizes(operands: list[torch.Tensor]) -> dict[int, int]:
+    """Which sizes are others in the trial: none, where the operands are small."""
+    known = [[size if type(size) is int else 2 for size in operand.shape] for operand in operands]
+    count = 0
+    for shape in known:
+        numel = 1
+        for size in shape:
+            numel *= size
+        count += numel
+    if count <= _MOST:
+        return {}
+    return {size: 2 for shape in known for size in shape if size > _SMALL}
+
+
+def _error(kind: Kind, args: Any, kwargs: Any, sizes: dict[int, int], types: Iterable[torch.dtype]) -> Exception | None:
+    """What the kernel raises on real numbers of these types."""
+    taken = iter(types)
+    generator = torch.default_generator
+    with torch._C._DisableTorchDispatch(), warnings.catch_warnings():  # noqa: SLF001 - below every mode
+        warnings.simplefilter("ignore")
+        before = generator.get_state()
+        try:
+            kind.operator(*_real(args, sizes, taken), **_real(kwargs, sizes, taken))
+        except _Unplain:
+            return None
+        except Exception as error:  # noqa: BLE001 - whatever it is: it is what the program would get
+            return error
+        finally:
+            generator.set_state(before)
+    return None
+
+
+def _real(value: Any, sizes: dict[int, int], types: Iterator[torch.dtype]) -> Any:
+    """An argument of the trial: ones, but zeros where they may be places."""
+    if isinstance(value, torch.Tensor):
+        shape = [2 if type(size) is not int else sizes.get(size, size) for size in value.shape]
+        dtype = next(types)
+        is_place = not (dtype.is_floating_point or dtype.is_complex or dtype is torch.bool)
+        return torch.full(shape, 0 if is_place else 1, dtype=torch.float32, device="cpu").to(dtype)
+    if isinstance(value, (list, tuple)):
+        made = type(value)(_real(each, sizes, types) for each in value)
+        if math.prod(each for each in made if type(each) is int) > _LARGE:
+            raise _Unplain
+        return made
+    if isinstance(value, dict):
+        return {name: _real(each, sizes, types) for name, each in value.items()}
+    if type(value) is int:
+        if value not in sizes and value > _LONG:
+            raise _Unplain
+        return sizes.get(value, value)
+    if isinstance(value, torch.Generator):
+        return torch.Generator()
+    return torch.device("cpu") if isinstance(value, torch.device) else value

@@ -98,3 +98,7 @@ def test_what_only_other_devices_take_is_not_refused() -> None:
     with pytest.raises(NotImplementedError):
         torch.ops.aten._cdist_forward(NARROW, NARROW, 2.0, None)
     refuse_types(kind_of(torch.ops.aten._cdist_forward.default), (NARROW, NARROW, 2.0, None), {})
+
+
+def test_what_the_data_decides_is_not_refused() -> None:
+    refuse_types(kind_of(torch.ops.aten._assert_async.default), (torch.ones((), dtype=torch.int64),), {})

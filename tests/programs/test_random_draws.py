@@ -142,3 +142,22 @@ def lying(turned: bool) -> Function:
 def test_numbers_are_drawn_in_the_order_of_memory(turned: bool) -> None:
     found = report(lying(False), lambda _: lying(turned), "replicate")
     assert (found.verdict is gg.Verdict.REFINES) != turned
+
+
+@pytest.mark.parametrize(
+    ("moved", "refines"),
+    [(lambda: torch.randint(2, 7, (4,)), True), (lambda: torch.randint(2, 6, (4,)), False)],
+)
+def test_integers_of_a_range_are_those_of_as_many_from_0_on(moved: Callable[[], torch.Tensor], refines: bool) -> None:
+    def run(draw: Callable[[], torch.Tensor]) -> Function:
+        def program(x: torch.Tensor) -> torch.Tensor:
+            torch.manual_seed(0)
+            return x * draw()
+
+        return program
+
+    spec = run(lambda: torch.randint(5, (4,)) + 2)
+    found = gg.verify(
+        spec, lambda _: run(moved), (gg.tensor(4),), mesh={"tp": 2}, in_relations=None, out_relations="replicate"
+    )
+    assert (found.verdict is gg.Verdict.REFINES) == refines

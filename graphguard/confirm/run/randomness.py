@@ -56,6 +56,11 @@ def _spread(draw: Draw, shape: Shape, mean: float = 0.0, deviation: float = 1.0,
     return mean + deviation * _normal(draw, shape)
 
 
+def _integers(draw: Draw, shape: Shape, low: int, high: int) -> torch.Tensor:
+    generator = generator_of(draw, "randint", high - low, shape)
+    return low + torch.randint(high - low, shape, generator=generator)
+
+
 def _exponential(draw: Draw, shape: Shape, _: torch.Tensor, rate: float = 1.0) -> torch.Tensor:
     return (
         -torch.log1p(-torch.rand(shape, generator=generator_of(draw, "exponential", shape), dtype=torch.float64)) / rate
@@ -74,6 +79,15 @@ KERNELS: Final[dict[str, Kernel]] = {
         (aten.randn.default, aten.randn_like.default, aten.randn.generator),
         lambda draw, shape, *_, **__: _normal(draw, shape),
     ),
+    **dict.fromkeys(
+        (aten.randint.default, aten.randint.generator),
+        lambda draw, shape, high, *_, **__: _integers(draw, shape, 0, high),
+    ),
+    **dict.fromkeys(
+        (aten.randint.low, aten.randint.low_generator),
+        lambda draw, shape, low, high, *_, **__: _integers(draw, shape, low, high),
+    ),
+    aten.randint_like.low_dtype: lambda draw, shape, _, low, high, **__: _integers(draw, shape, low, high),
     aten.uniform.default: _between,
     aten.normal.float_float: _spread,
     aten.normal_functional.default: lambda draw, shape, _, *rest: _spread(draw, shape, *rest),

@@ -67,7 +67,7 @@ def randint_low(a: Algebra[V], low: Any, high: int, *size: Any, call: Call, **op
     """Uniform draws of the integers low, ..., high - 1"""
     if not is_number(low):
         low, high = high, size[0]
-    return a.random(call.draw, "randint", (int(low), int(high)), call.shape(), call.kind())
+    return plus(a, a.random(call.draw, "randint", (0, int(high) - int(low)), call.shape(), call.kind()), int(low))
 
 
 @choosing("aten.randint.default", "aten.randint.generator")

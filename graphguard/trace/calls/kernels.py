@@ -301,6 +301,7 @@ def _is_plain_operator(kind: Kind) -> bool:
             and func._schema.name not in _REFUSED  # noqa: SLF001
             and (func is _INDEXED or not any(tag in func.tags for tag in _DATA_DEPENDENT))
             and not any(_is_resized(argument) for argument in func._schema.arguments)  # noqa: SLF001
+            and shape_function(func) is None
         )
         _plain_operators[kind] = known
     return known

@@ -1,4 +1,4 @@
-"""Shapes of results that PyTorch takes for a matter of the data although the call's own numbers decide them."""
+"""Shapes of results that PyTorch takes for a matter of the data although the call's own numbers decide them, and how results lie where its shape functions say otherwise than its kernels."""
 
 from __future__ import annotations
 
@@ -25,4 +25,12 @@ def _ctc_loss(
     return log_probs.new_empty(batch), log_probs.new_empty((*batch, log_probs.shape[0], 2 * max(target_lengths) + 1))
 
 
-_SHAPES: Final[dict[Any, Callable[..., Any]]] = {torch.ops.aten._ctc_loss.default: _ctc_loss}  # noqa: SLF001
+def _one_hot(tensor: torch.Tensor, classes: int) -> torch.Tensor:
+    """A row for every element, one after the other, however the elements lie."""
+    return tensor.new_empty((*tensor.shape, classes))
+
+
+_SHAPES: Final[dict[Any, Callable[..., Any]]] = {
+    torch.ops.aten._ctc_loss.default: _ctc_loss,  # noqa: SLF001
+    torch.ops.aten.one_hot.default: _one_hot,
+}

@@ -185,3 +185,14 @@ def test_operands_that_share_memory_are_another_question() -> None:
             again = x.view(6)
             assert kernels.run(kind_of(aten.add_.Tensor), (seen, again), {}) is seen
         assert noted == [aten.expand_as.default] * 2 + [aten.add_.Tensor] * 2, "each is asked once"
+
+
+def test_a_row_for_every_class_lies_behind_the_one_before_however_the_classes_lie() -> None:
+    from programs import record
+
+    def program(classes: torch.Tensor) -> torch.Tensor:
+        return nn.functional.one_hot(classes.t(), 5).view(-1)
+
+    classes = torch.tensor([[0, 1, 2], [3, 4, 0]])
+    assert program(classes).shape == (30,)
+    assert record(program, (classes,)).graph is not None

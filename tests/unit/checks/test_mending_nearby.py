@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from graphguard.checks.judging import nearby
+from graphguard.checks.judging.bounded import PROOFS, RECORDED
 from graphguard.checks.judging.mending import repaired
 from graphguard.checks.judging.mends import Broken
 from graphguard.checks.judging.requests import CheckRequest
@@ -169,14 +171,20 @@ def test_where_callers_forget_nothing_the_reduction_is_taken_out() -> None:
     assert (told.fixes[0].title, answers.asked) == ("removed", ["forgotten"])
 
 
-@pytest.mark.parametrize(
-    ("calls", "tried"),
-    [(10, 9), (nearby.CALLS // 5, 5), (nearby.LARGE, nearby.CALLS // nearby.LARGE), (nearby.LARGE + 1, 0)],
-)
-def test_fewer_drafts_of_a_larger_program_are_recorded(calls: int, tried: int) -> None:
+@pytest.mark.parametrize(("calls", "tried"), [(10, 9), (nearby.LARGE, 9), (nearby.LARGE + 1, 0)])
+def test_drafts_of_a_large_program_are_not_recorded(calls: int, tried: int) -> None:
     answers = Answers([row(str(number)) for number in range(9)], set(), {})
     report_of(answers, spec=0, impl=calls)
     assert sum(text != "" for _, text in answers.recorded) == tried
+
+
+def test_as_many_drafts_are_recorded_as_half_of_the_search_is_enough_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = {"spec": 0, "impl": int(PROOFS / RECORDED / 8)}
+    monkeypatch.setattr(sys.modules[__name__], "SUMMARY", {**SUMMARY, "operators": calls})
+    answers = Answers([row(str(number)) for number in range(9)], set(), {})
+    (told,) = report_of(answers).diagnostics
+    assert sum(text != "" for _, text in answers.recorded) == 4
+    assert "the search for a fix was given up" in told.message
 
 
 def value(name: str, line: int, site: int = 0) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Generic
+from typing import Final, Generic
 
 from graphguard.relations.algebra import Algebra, Scalar, Unsupported, V
 from graphguard.rules.basis.arithmetic import (
@@ -30,6 +30,9 @@ from graphguard.rules.lines.reductions import total
 from graphguard.rules.lines.softmax import softmax_gradient, softmax_over
 from graphguard.rules.positions.layout import repeat_interleave
 from graphguard.rules.positions.patterns import triangle
+
+#: What a masked attention rests on.
+SEEN: Final = "every query of attention has a key that its mask leaves: PyTorch gives 0 where there is none, and a softmax that is written out gives no number"
 
 
 def attention_scale(head_dim: int, scale: Number | None) -> Scalar:
@@ -111,6 +114,8 @@ def sdpa(
 ) -> V:
     """out = dropout(softmax(scale query key^T + mask)) value; scale 1 / sqrt(head dim); is_causal masks column > row with -inf"""
     factor = attention_scale(query.shape[-1], scale)
+    if attn_mask is not None and attn_mask.kind == "bool" and a.known(attn_mask) is None:
+        a.assume(SEEN)
     weights = _weights(a, query, key, attn_mask, is_causal, factor, enable_gqa)
     value = _grouped(a, query, value, enable_gqa)
     if dropout_p:

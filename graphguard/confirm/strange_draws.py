@@ -5,37 +5,44 @@ Which numbers such a draw gives beside those of the specification is nobody's pr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
 from graphguard.ir import Capture, Graph, Node
-
-_Like = tuple[tuple[str, int], tuple[object, ...]]  # generator and position, and shape
+from graphguard.ir.draws import ordinal
 
 
 def redrawn(capture: Capture) -> tuple[Graph, ...] | None:
     """The ranks with other numbers for every such draw, the same for the same draw; None where there is none."""
     if capture.spec is None:
         return None
-    known = {like for node in capture.spec.nodes if (like := _like(capture.spec, node)) is not None}
+    known = {like for node in capture.spec.nodes for like in _likes(capture.spec, node)}
     ranks = tuple(_moved(graph, known) for graph in capture.ranks)
     return None if all(new is old for new, old in zip(ranks, capture.ranks, strict=True)) else ranks
 
 
-def _moved(graph: Graph, known: set[_Like]) -> Graph:
+def _moved(graph: Graph, known: set[Hashable]) -> Graph:
     nodes = tuple(_again(node) if _is_strange(graph, node, known) else node for node in graph.nodes)
     return (
         graph if all(new is old for new, old in zip(nodes, graph.nodes, strict=True)) else replace(graph, nodes=nodes)
     )
 
 
-def _is_strange(graph: Graph, node: Node, known: set[_Like]) -> bool:
-    like = _like(graph, node)
-    return like is not None and like not in known
+def _is_strange(graph: Graph, node: Node, known: set[Hashable]) -> bool:
+    """Whether the specification draws no such shape from that generator, or does it behind as many draws, but others."""
+    likes = _likes(graph, node)
+    if not likes:
+        return False
+    shape, place, name = likes
+    return shape not in known or (name not in known and place in known)
 
 
-def _like(graph: Graph, node: Node) -> _Like | None:
-    return None if node.draw is None else (node.draw, tuple(graph.types[node.outs[0]].shape))
+def _likes(graph: Graph, node: Node) -> tuple[Hashable, ...]:
+    """A draw by its generator and shape, by how many draws came before it as well, and by which."""
+    if node.draw is None:
+        return ()
+    (stream, position), shape = node.draw, tuple(graph.types[node.outs[0]].shape)
+    return (stream, shape), (stream, shape, ordinal(position)), (node.draw, shape)
 
 
 def _again(node: Node) -> Node:

@@ -161,3 +161,16 @@ def test_integers_of_a_range_are_those_of_as_many_from_0_on(moved: Callable[[], 
         spec, lambda _: run(moved), (gg.tensor(4),), mesh={"tp": 2}, in_relations=None, out_relations="replicate"
     )
     assert (found.verdict is gg.Verdict.REFINES) == refines
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "verdict"),
+    [
+        ([lambda: torch.rand(3)], [lambda: torch.rand(5)], gg.Verdict.UNKNOWN),  # as behind a shard's own numbers
+        ([], [lambda: torch.rand(5)], gg.Verdict.BROKEN),
+    ],
+)
+def test_what_is_drawn_behind_as_many_others_refutes_nothing(
+    first: list[Callable[[], object]], second: list[Callable[[], object]], verdict: Any
+) -> None:
+    assert report(after(*first), lambda _: after(*second), "replicate").verdict is verdict

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
+from graphguard.ir.draws import behind, number_of, of_state
 from graphguard.trace.calls import state
 from graphguard.trace.calls.constants import tensors_in
 
@@ -45,12 +46,12 @@ class Draws:
             return None
         generator, device = _drawn_from(args, kwargs)
         drawn = _drawn_by(func, args, out)
-        steps = 1 + _number(repr(drawn).encode()) % _STEPS if drawn else 0
+        steps = 1 + number_of(drawn) % _STEPS if drawn else 0
         with unset_fake_temporarily():
             position = self._position_of(generator)
             torch.empty(steps).uniform_(generator=generator)
             if drawn:
-                self._position[_digest(generator)] = _number(repr((position, drawn)).encode())
+                self._position[_digest(generator)] = behind(position, drawn)
             self._counted.add(_digest(generator))
         stream, position = self._named(generator, device, position)
         return f"{stream}{_lying(out)}", position
@@ -73,7 +74,7 @@ class Draws:
         digest = _digest(generator)
         if digest not in self._position:
             fresh = torch.Generator().manual_seed(generator.initial_seed())
-            self._position[digest] = 0 if _digest(fresh) == digest else _number(digest)
+            self._position[digest] = 0 if _digest(fresh) == digest else of_state(digest)
         return self._position[digest]
 
     def _named(self, generator: torch.Generator, device: str, position: int) -> tuple[str, int]:
@@ -109,10 +110,6 @@ def _lying(out: Any) -> str:
         return ""
     order = sorted(range(made.dim()), key=lambda dim: (-made.stride(dim), dim))
     return f" by dims {order}"
-
-
-def _number(data: bytes) -> int:
-    return int.from_bytes(hashlib.sha256(data).digest()[:6], "big")
 
 
 def _assume_seeded_alike() -> None:

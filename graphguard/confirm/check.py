@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import torch
 
@@ -64,7 +64,7 @@ def confirm(capture: Capture, steps: float = STEPS) -> Confirmation:
     the reason says so; where that is not possible, or an operator has no kernel, it is ``not-run`` with the reason.
     """
     fuel = Fuel(_RUNNING, steps)
-    found = _run(capture, fuel, _described)
+    found = _run(capture, fuel, _EXPLAIN)
     asks = capture.calls * OPINION <= steps and capture.spec is not None and redrawn(capture) is None
     if found.status == "not-run" and asks:
         words = {"equal": "agree", "differs": "differ"}.get(second_opinion(capture))
@@ -75,14 +75,19 @@ def confirm(capture: Capture, steps: float = STEPS) -> Confirmation:
 
 def compare(capture: Capture, steps: float = STEPS) -> Confirmation:
     """As :func:`confirm`, without looking for a counterexample that a person can read: the first draw on which programs differ is enough."""
-    fuel = Fuel(_RUNNING, steps)
-    return _run(capture, fuel, lambda _, failures: Confirmation("differs", differing=_names(failures)), enough=1)
+    return _run(capture, Fuel(_RUNNING, steps), _REFUTE)
 
 
-Describe = Callable[[Trial, Sequence[Failure]], Confirmation]
+class _Purpose(NamedTuple):
+    """What numbers are for: how a difference is told, which draws come ``first``, whether those that failed are ``enough``, and how many ``choices`` among equal numbers are tried."""
+
+    describe: Callable[[Trial, Sequence[Failure]], Confirmation]
+    enough: Callable[[Trial, Sequence[Failure]], bool]
+    choices: int
+    first: tuple[Draw, ...] = ()
 
 
-def _run(capture: Capture, fuel: Fuel, describe: Describe, enough: int = ENOUGH) -> Confirmation:
+def _run(capture: Capture, fuel: Fuel, purpose: _Purpose) -> Confirmation:
     """What numbers say: where a run takes long, first at reduced extents, and then as the program is, unless they differ or it is too large."""
     if capture.spec is None or len(capture.ranks) != capture.world_size:
         return Confirmation("not-run", "the capture is not complete")
@@ -97,21 +102,21 @@ def _run(capture: Capture, fuel: Fuel, describe: Describe, enough: int = ENOUGH)
     if _work_of(capture) - calls > QUICK:  # calls take as long at any extents
         smaller = shrunk(capture)
         if smaller is not None and not _excess(smaller, fuel.left):
-            reduced = _tried(smaller, fuel, describe, enough)
+            reduced = _tried(smaller, fuel, purpose)
             reason = "; ".join(filter(None, (reduced.reason, "at reduced extents")))
             example = reduced.counterexample and replace(reduced.counterexample, reduced=True)
             said = replace(reduced, reason=reason, counterexample=example, reduced=True)
     excess = _excess(capture, fuel.left if said is None or said.status == "not-run" else fuel.left / RUNS)
     if excess or (said is not None and said.status == "differs"):
         return said or Confirmation("not-run", excess)
-    whole = _tried(capture, fuel, describe, enough)
+    whole = _tried(capture, fuel, purpose)
     return said if said is not None and whole.status == "not-run" else whole
 
 
-def _tried(capture: Capture, fuel: Fuel, describe: Describe, enough: int) -> Confirmation:
-    trial = Trial(capture, capture.promises, fuel, choices=CHOICES if enough >= ENOUGH else FEW_CHOICES)
+def _tried(capture: Capture, fuel: Fuel, purpose: _Purpose) -> Confirmation:
+    trial = Trial(capture, capture.promises, fuel, choices=purpose.choices)
     try:
-        found = _decide(trial, describe, enough)
+        found = _decide(trial, purpose)
         if found.status == "differs" and trial.casts:
             found = _without_rounding(trial, found)
     except UnrunnableError as error:
@@ -198,10 +203,9 @@ def _is_about_infinity(node: Node) -> bool:
     return traits.asks_finite
 
 
-def _decide(trial: Trial, describe: Describe, enough: int) -> Confirmation:
+def _decide(trial: Trial, purpose: _Purpose) -> Confirmation:
     failures: list[Failure] = []
-    plain = GENERIC[:1] if enough < ENOUGH else ()  # on which no two numbers are equal by chance: it is the quickest
-    for draw in (*plain, *_draws(trial)):
+    for draw in (*purpose.first, *_draws(trial)):
         if draw is FRACTIONS and failures:
             continue
         try:
@@ -213,10 +217,10 @@ def _decide(trial: Trial, describe: Describe, enough: int) -> Confirmation:
         except UnrunnableError:
             if draw is not SPARSE and draw not in SIGNED_DRAWS:
                 raise  # the others are inputs like any; where almost nothing is there, or a count is negative, an operator may have nothing to work on
-        if failures and trial.draws >= enough and (enough < ENOUGH or _is_clear(trial, failures)):
+        if failures and purpose.enough(trial, failures):
             break
     if failures:
-        return describe(trial, failures)
+        return purpose.describe(trial, failures)
     if not trial.draws:
         return Confirmation("not-run", "no draw is as assumed in every place where the program asks for a truth value")
     if trial.excused:
@@ -248,7 +252,8 @@ def _covered(trial: Trial, draw: Draw) -> list[Failure]:
 
 
 def _is_clear(trial: Trial, failures: Sequence[Failure]) -> bool:
-    return max(map(clarity, failures)) >= CLEAR and not _by_chance(trial, failures)
+    """Whether a person sees the difference, on draws enough to say whether it is a factor."""
+    return trial.draws >= ENOUGH and max(map(clarity, failures)) >= CLEAR and not _by_chance(trial, failures)
 
 
 def _by_chance(trial: Trial, failures: Sequence[Failure]) -> bool:
@@ -265,6 +270,10 @@ def _described(trial: Trial, failures: Sequence[Failure]) -> Confirmation:
         undefined=birth(trial, failures),
         unwritten=leak(trial, failures),
     )
+
+
+def _named(_: Trial, failures: Sequence[Failure]) -> Confirmation:
+    return Confirmation("differs", differing=_names(failures))
 
 
 def _names(failures: Sequence[Failure]) -> tuple[str, ...]:
@@ -296,3 +305,8 @@ def _quotients(comparison: Comparison) -> torch.Tensor:
     largest = expected.abs().max() if expected.numel() else torch.tensor(0.0)
     heavy = expected.abs() > 1e-6 * largest
     return found[heavy] / expected[heavy]
+
+
+_EXPLAIN: Final = _Purpose(_described, _is_clear, CHOICES)
+# first a draw on which no two numbers are equal by chance: it is the quickest
+_REFUTE: Final = _Purpose(_named, lambda _trial, _failures: True, FEW_CHOICES, GENERIC[:1])

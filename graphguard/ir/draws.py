@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
-Draw = tuple[str, int]
-
 _COUNTED: Final = 1 << 10
 
 
 def behind(position: int, drawn: object) -> int:
     """The position behind a draw that was made at another one; ``drawn`` is what decides how many numbers it took."""
     return number_of((position, drawn)) * _COUNTED + (ordinal(position) + 1) % _COUNTED
+
+
+def lying(position: int, order: object) -> int:
+    """The position of a draw there into memory that lies in another order than by rows: it gives other numbers at the same places."""
+    return number_of((position, order)) * _COUNTED + ordinal(position)
 
 
 def of_state(state: bytes) -> int:

@@ -10,13 +10,13 @@ from typing import Any, Final, TypeVar
 from graphguard.checks.judging.requests import Step
 from graphguard.ir.fuel import SECOND
 
-PROOFS: Final = 30 * SECOND
+SEARCH: Final = 30 * SECOND
 """Steps of one search: of edits of most programs a hundred proofs, of one that is hardly proved itself two or three."""
 
 RECORDED: Final = 8
 """What a call of an operator counts that is recorded anew, and then run on numbers."""
 
-HANG: Final = PROOFS / 2
+HANG: Final = SEARCH / 2
 """What a recording counts that the clock had to stop."""
 
 _Found = TypeVar("_Found")
@@ -26,12 +26,12 @@ _Found = TypeVar("_Found")
 class Allowance:
     """What is left of the steps that all edited programs may take together; ``whole``: of which this is a part."""
 
-    left: float = PROOFS
+    left: float = SEARCH
     whole: Allowance | None = None
 
     @property
     def spent(self) -> bool:
-        """Whether no other edit is proved."""
+        """Whether no other edit is tried."""
         return self.left <= 0
 
     def half(self) -> Allowance:

@@ -1,8 +1,8 @@
 """Random draws by name: which generator, seeded how, and what was drawn from it since then.
 
 Under fake tensors no generator is consumed.  Every recorded draw therefore advances the real generator by some numbers, so its state names the position
-in the stream, and programs that save and restore states (activation checkpointing, Megatron's trackers) get the same draw again.  A position is made of the draws before it, by operator, type and how
-many numbers they gave: ``rand(4)`` is another draw behind ``rand(3)`` than behind ``rand(5)``.  How many numbers a kernel takes is for it to say, so draws of other kinds never lead to one position.
+in the stream, and programs that save and restore states (activation checkpointing, Megatron's trackers) get the same draw again.  A position is made of the draws before it, by operator, type and
+shape: ``rand(4)`` is another draw behind ``rand(3)`` than behind ``rand(5)``.  How many numbers a kernel takes is for it to say, so draws of other kinds never lead to one position.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-from graphguard.ir.draws import behind, number_of, of_state
+from graphguard.ir.draws import behind, lying, number_of, of_state
 from graphguard.trace.calls import state
 from graphguard.trace.calls.constants import tensors_in
 
@@ -53,11 +53,10 @@ class Draws:
             if drawn:
                 self._position[_digest(generator)] = behind(position, drawn)
             self._counted.add(_digest(generator))
-        stream, position = self._named(generator, device, position)
-        return f"{stream}{_lying(out)}", position
+        return self._named(generator, device, position, out)
 
     def in_earnest(
-        self, args: Any, kwargs: Any, draw: Callable[[], torch.Tensor]
+        self, args: Any, kwargs: Any, draw: Callable[[], torch.Tensor], out: Any
     ) -> tuple[torch.Tensor, tuple[str, int]] | None:
         """What a random operator draws, and the draw's name; None where only its name is known."""
         generator, device = _drawn_from(args, kwargs)
@@ -67,7 +66,7 @@ class Draws:
                 return None
             position = self._position_of(generator)
             drawn = draw()
-        return drawn, self._named(generator, device, position)
+        return drawn, self._named(generator, device, position, out)
 
     def _position_of(self, generator: torch.Generator) -> int:
         """A number for what was drawn from a generator: 0 where nothing was, that of its state where nobody has drawn up to there."""
@@ -77,8 +76,10 @@ class Draws:
             self._position[digest] = 0 if _digest(fresh) == digest else of_state(digest)
         return self._position[digest]
 
-    def _named(self, generator: torch.Generator, device: str, position: int) -> tuple[str, int]:
-        """The name of a draw."""
+    def _named(self, generator: torch.Generator, device: str, position: int, out: Any) -> tuple[str, int]:
+        """The name of a draw that gives ``out``."""
+        order = _order(next(iter(tensors_in(out)), None))
+        position = lying(position, order) if order else position
         seed = generator.initial_seed()
         self.any_made = True
         world = state.current_world()
@@ -92,24 +93,27 @@ class Draws:
 
 
 def _drawn_by(func: Any, args: Any, out: Any) -> tuple[Any, ...]:
-    """What decides how many numbers a draw takes from its generator; nothing where it takes none."""
+    """What decides how many numbers a draw takes from its generator, and more; nothing where it takes none.
+
+    Bounds and probabilities do not; the range of integers does, and whether a sample is put back.
+    """
     made = next(iter(tensors_in(out)), None)
     if made is None:
         return (str(func),)
-    if made.numel() == 0:
+    shape = str(tuple(made.shape))
+    if any(type(size) is int and size == 0 for size in made.shape):
         return ()
     name = func._schema.name.removesuffix("_").removesuffix("_like")  # noqa: SLF001
-    given = {str(each.numel()) for each in tensors_in(args)} - {str(made.numel())}
-    return name, sorted(given), str(made.numel()), str(made.dtype)
+    given = [each for each in (str(tuple(tensor.shape)) for tensor in tensors_in(args)) if each != shape]
+    counts = [each for each in args if type(each) in (int, bool)]
+    return name, given, counts, shape, str(made.dtype), _order(made)
 
 
-def _lying(out: Any) -> str:
-    """How a draw is named beside its stream where its numbers do not lie in the order of its dims: they are drawn in that of memory."""
-    made = next(iter(tensors_in(out)), None)
+def _order(made: torch.Tensor | None) -> tuple[int, ...]:
+    """The dims as they lie in memory, the outermost first, where that is not by rows: numbers are drawn in the order of memory."""
     if made is None or any(type(size) is not int for size in (*made.shape, *made.stride())) or made.is_contiguous():
-        return ""
-    order = sorted(range(made.dim()), key=lambda dim: (-made.stride(dim), dim))
-    return f" by dims {order}"
+        return ()
+    return tuple(sorted(range(made.dim()), key=lambda dim: (-made.stride(dim), dim)))
 
 
 def _assume_seeded_alike() -> None:

@@ -288,13 +288,13 @@ class Recorder(TorchDispatchMode):
             if out is not NotImplemented:
                 return out
         if kind.takes_masks:
-            args = self._values.by_positions(args, self._lift, self._cast)
+            args = self._values.by_positions(args, self._lift, self._recorded)
             operands = tensors_in((args, kwargs))
         return self._operate(kind, args, kwargs, operands)
 
-    def _cast(self, tensor: Any, dtype: torch.dtype) -> Any:
+    def _recorded(self, call: Callable[[], Any]) -> Any:
         with self, torch.no_grad():  # inside a dispatch nothing is recorded by itself
-            return tensor.to(dtype)
+            return call()
 
     def _opened(self, kind: Kind, args: Any, kwargs: Any) -> Any:
         self.inside += 1
@@ -340,15 +340,12 @@ class Recorder(TorchDispatchMode):
         """A draw in a check whose programs read what they draw: numbers that are read are what PyTorch draws."""
         out = self.kernels.run(kind, args, kwargs)
         draw = self._values.drawing(kind, args, kwargs, operands, out)
-        drawn = None if draw is None else self.draws.in_earnest(args, kwargs, draw)
+        drawn = None if draw is None else self.draws.in_earnest(args, kwargs, draw, out)
         if drawn is not None and is_read_as_drawn(self.ref(out)):
             value, (stream, _) = drawn
             self.assumed.add(f"numbers drawn with seed {seed_of(stream)} are those that PyTorch draws on a CPU")
             literal = self._lift(value)
-            if not kind.is_mutable:
-                return literal
-            with self, torch.no_grad():  # inside a dispatch nothing is recorded by itself
-                return _COPY(args[0], literal)
+            return self._recorded(lambda: _COPY(args[0], literal)) if kind.is_mutable else literal
         named = self.draws.of_call(kind.operator, args, kwargs, out) if drawn is None else drawn[1]
         self._values.learn(kind, args, kwargs, out, "unknown", [])
         self._event(kind.operator, args, kwargs, out, _DISPATCHED + 1).draw = named

@@ -113,11 +113,11 @@ class Values:
         return lambda: self._run(kind.operator, given, kwargs)
 
     def by_positions(
-        self, args: Any, lift: Callable[[torch.Tensor], torch.Tensor], cast: Callable[[Any, torch.dtype], Any]
+        self, args: Any, lift: Callable[[torch.Tensor], torch.Tensor], record: Callable[[Callable[[], Any]], Any]
     ) -> Any:
         """Known masks among the indices as the positions they select, so that the result's size is a number; ``lift`` records these.
 
-        One number of another type fills where a mask is true, but not at positions: ``cast`` records what it is in the type that it is put into.
+        One number of another type fills where masks alone are true, and cannot be put at positions: ``record`` makes it one of the right type.
         """
         masks = [i for i, index in enumerate(args[1]) if isinstance(index, FakeTensor) and index.dtype == torch.bool]
         if not masks or not all(self._constants.is_known(args[1][i]) for i in masks):
@@ -130,10 +130,11 @@ class Values:
             with unset_fake_temporarily():
                 positions = self._constants.real(index).nonzero(as_tuple=True)
             indices.extend(lift(position) for position in positions)
-        rest = args[2:]
-        if rest and _is_one(rest[0]) and rest[0].dtype is not args[0].dtype:
-            rest = (cast(rest[0], args[0].dtype), *rest[1:])
-        return (args[0], indices, *rest)
+        put = args[2:]
+        fills = put and _is_one(put[0]) and not any(put[1:]) and len(masks) == sum(each is not None for each in args[1])
+        if fills and put[0].dtype is not args[0].dtype:
+            put = (record(lambda: put[0].to(args[0].dtype)), *put[1:])
+        return (args[0], indices, *put)
 
     def _compute(self, func: Any, args: Any, kwargs: Any, out: Any, before: list[int]) -> None:
         if func._schema.name in EMPTY:  # noqa: SLF001

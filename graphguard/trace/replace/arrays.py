@@ -108,15 +108,18 @@ def _exported(original: Callable[..., Any]) -> Callable[..., Any]:
         if recorder is None or fake is None:
             return original(tensor, *args, **kwargs)
         _refuse_gradients(fake)
-        recorder.constants.settle(
-            (fake,), anyway=True
-        )  # an array is written in places that nobody sees: what is open is 0
+        _as_zeros(recorder, fake)
         if recorder.decides_by_data(fake):
             raise TracingError("trace-error", REFUSED)
         recorder.need_elements(fake)
         return recorder.memory.array(fake, lambda real: original(real, *args, **kwargs))
 
     return export
+
+
+def _as_zeros(recorder: Tape, fake: FakeTensor) -> None:
+    """Where memory that nobody wrote is shown as an array, nobody sees what is written there: what is open is taken for 0."""
+    recorder.constants.settle((fake,), anyway=True)
 
 
 def _fake(recorder: Tape, tensor: Any) -> FakeTensor | None:
@@ -133,9 +136,7 @@ def _numpy(original: Callable[..., Any]) -> Callable[..., Any]:
         fake = None if recorder is None else _fake(recorder, self)
         if recorder is None or fake is None:
             return original(self, force=force)
-        recorder.constants.settle(
-            (fake,), anyway=True
-        )  # an array is written in places that nobody sees: what is open is 0
+        _as_zeros(recorder, fake)
         if recorder.decides_by_data(fake):
             return shown(fake, note_shown, force=force)
         recorder.need_elements(fake)

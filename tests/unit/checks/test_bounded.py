@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from graphguard.checks.judging.bounded import HANG, PROOFS, RECORDED, Allowance, bounded
+from graphguard.checks.judging.bounded import HANG, RECORDED, SEARCH, Allowance, bounded
 from graphguard.checks.judging.requests import Step
 
 PROOF = Step("prover", "prove")
@@ -41,11 +41,11 @@ def told(steps: Generator[Any, Any, str], answer: dict[str, Any]) -> tuple[str, 
 @pytest.mark.parametrize(
     ("step", "answer", "asked"),
     [
-        (PROOF, {"burnt": PROOFS / 4}, 4),
-        (STOPPED, TROUBLE, PROOFS // HANG),
+        (PROOF, {"burnt": SEARCH / 4}, 4),
+        (STOPPED, TROUBLE, SEARCH // HANG),
         (REFUSED, TROUBLE, 9),  # it was not the clock: an edit that does not run costs nothing
         (STOPPED, {"summary": {"troubles": []}}, 9),
-        (REFUSED, {"summary": {"operators": {"spec": PROOFS / RECORDED / 4, "impl": PROOFS / RECORDED / 4}}}, 2),
+        (REFUSED, {"summary": {"operators": {"spec": SEARCH / RECORDED / 4, "impl": SEARCH / RECORDED / 4}}}, 2),
     ],
 )
 def test_a_search_is_given_up_once_all_is_burnt(step: Step, answer: dict[str, Any], asked: int) -> None:
@@ -58,13 +58,13 @@ def test_a_search_is_given_up_once_all_is_burnt(step: Step, answer: dict[str, An
 
 def test_what_is_burnt_is_burnt_for_the_searches_after_it() -> None:
     allowed = Allowance()
-    assert told(bounded(asking(PROOF, 1, []), allowed, "nothing"), {"burnt": PROOFS}) == ("found", 1)
+    assert told(bounded(asking(PROOF, 1, []), allowed, "nothing"), {"burnt": SEARCH}) == ("found", 1)
     assert told(bounded(asking(PROOF, 1, []), allowed, "nothing"), {"burnt": 0}) == ("nothing", 0)
 
 
 def test_a_part_is_taken_from_the_whole() -> None:
     allowed = Allowance()
     part = allowed.half()
-    assert told(bounded(asking(PROOF, 9, []), part, "nothing"), {"burnt": PROOFS / 4}) == ("nothing", 2)
+    assert told(bounded(asking(PROOF, 9, []), part, "nothing"), {"burnt": SEARCH / 4}) == ("nothing", 2)
     assert part.spent
-    assert allowed.left == PROOFS / 2
+    assert allowed.left == SEARCH / 2

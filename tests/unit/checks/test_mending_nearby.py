@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from graphguard.checks.judging import nearby
-from graphguard.checks.judging.bounded import PROOFS, RECORDED
+from graphguard.checks.judging.bounded import RECORDED, SEARCH
 from graphguard.checks.judging.mending import repaired
 from graphguard.checks.judging.mends import Broken
 from graphguard.checks.judging.requests import CheckRequest
@@ -179,7 +179,7 @@ def test_drafts_of_a_large_program_are_not_recorded(calls: int, tried: int) -> N
 
 
 def test_as_many_drafts_are_recorded_as_half_of_the_search_is_enough_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = {"spec": 0, "impl": int(PROOFS / RECORDED / 8)}
+    calls = {"spec": 0, "impl": int(SEARCH / RECORDED / 8)}
     monkeypatch.setattr(sys.modules[__name__], "SUMMARY", {**SUMMARY, "operators": calls})
     answers = Answers([row(str(number)) for number in range(9)], set(), {})
     (told,) = report_of(answers).diagnostics

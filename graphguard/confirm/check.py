@@ -102,7 +102,7 @@ def _run(capture: Capture, fuel: Fuel, purpose: _Purpose) -> Confirmation:
     if _work_of(capture) - calls > QUICK:  # calls take as long at any extents
         smaller = shrunk(capture)
         if smaller is not None and not _excess(smaller, fuel.left):
-            reduced = _tried(smaller, fuel, purpose)
+            reduced = _tried(smaller, fuel, purpose, reduced=True)
             reason = "; ".join(filter(None, (reduced.reason, "at reduced extents")))
             example = reduced.counterexample and replace(reduced.counterexample, reduced=True)
             said = replace(reduced, reason=reason, counterexample=example, reduced=True)
@@ -113,8 +113,8 @@ def _run(capture: Capture, fuel: Fuel, purpose: _Purpose) -> Confirmation:
     return said if said is not None and whole.status == "not-run" else whole
 
 
-def _tried(capture: Capture, fuel: Fuel, purpose: _Purpose) -> Confirmation:
-    trial = Trial(capture, capture.promises, fuel, choices=purpose.choices)
+def _tried(capture: Capture, fuel: Fuel, purpose: _Purpose, *, reduced: bool = False) -> Confirmation:
+    trial = Trial(capture, capture.promises, fuel, choices=purpose.choices, reduced=reduced)
     try:
         found = _decide(trial, purpose)
         if found.status == "differs" and trial.casts:

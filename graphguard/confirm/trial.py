@@ -74,6 +74,7 @@ class Trial:
     settled: dict[int, bool] = field(default_factory=dict)
     soft: bool = False
     choices: int = CHOICES
+    reduced: bool = False
 
     def to_explain(self) -> Fuel:
         """The fuel of a few more runs that say why programs differ: without them a difference is told as what it is not."""
@@ -267,10 +268,12 @@ class Trial:
             frozenset(), jitter, self.own, self.numbers, ours, held, self.single, "own" if jitter is None else "random"
         )
         how = replace(plain, sharp=self.sharp, tied=theirs, ties=ties)
+        own_outside: list[tuple[int, Node]] | None = None if self.reduced else []
         # What the specification makes of memory that nobody wrote is open; what ranks make of it is another value than the specification's.
         plain = replace(plain, memory=1 if jitter is None else int(torch.randint(2, 1 << 31, (), generator=jitter)))
         _begin(self.fuel, self.work[0])
-        return run_graph(self.capture.spec, leaves, how=plain), self.ranks(leaves, how)
+        expected = run_graph(self.capture.spec, leaves, how=replace(plain, outside=own_outside))
+        return expected, self.ranks(leaves, replace(how, outside=None if own_outside != [] else []))
 
     def _held(self, asks: bool) -> Held | None:
         return Held(self.casts, self.settled, asks, self.soft) if self.casts else None

@@ -1,4 +1,4 @@
-"""Where ranks lose numbers that the specification has: a division by what is zero on one rank alone, a mean of nothing, an infinity less itself.
+"""Where ranks lose numbers that the specification has: a division by what is zero on one rank alone, a mean of nothing, an infinity less itself, a look-up outside of its table.
 
 A proof takes it that nothing is divided by zero; numbers show where that is not so.
 """
@@ -13,6 +13,7 @@ import torch
 
 from graphguard.confirm.run.draws import leaf_values
 from graphguard.confirm.run.elements import UnrunnableError
+from graphguard.confirm.run.lookups import is_outside
 from graphguard.confirm.run.replay import Arithmetic, Values
 from graphguard.confirm.trial import Failure, Trial
 from graphguard.ir import Graph, Node
@@ -62,6 +63,9 @@ def _births(graph: Graph, values: Values) -> Iterator[int | None]:
         operands = [values[var] for var in node.operands()]
         results = [values[out] for out in node.outs]
         if not operands or not _has(results, _not_finite) or _has(operands, torch.isnan):
+            continue
+        if is_outside(node, values, results):
+            yield index
             continue
         finite = not _has(operands, _not_finite)
         if traits_of(node.op).poles and finite:

@@ -24,7 +24,7 @@ from graphguard.refine.proving.prove import expanded, prove
 from graphguard.refine.stages.shorter import Shorter
 from graphguard.repair.backward.stopped import is_gradient, stopped_gradient
 from graphguard.repair.drafting.bypassed import told_as_bypass
-from graphguard.repair.findings.lost import lost_number
+from graphguard.repair.findings.lost import lost_number, raises
 from graphguard.repair.findings.repaired import repaired
 from graphguard.repair.findings.unchanged import unchanged_finding
 from graphguard.repair.findings.undecided import left_open
@@ -75,8 +75,8 @@ def _diagnosed(capture: Capture, proof: Proof, numbers: Confirmation | None, rea
     if numbers is None or numbers.status != "differs":
         found_open = tuple(left_open(capture, outcome, numbers, sources))
         return Diagnosis(found_open, (None,) * len(found_open))
-    lost = lost_number(capture, numbers, sources) if outcome.proved else None
-    if lost is not None:
+    lost = lost_number(capture, numbers, sources)
+    if lost is not None and outcome.proved:
         return Diagnosis((lost,), (None,))
     whole = capture
     capture, proof = opened(capture, proof)
@@ -93,6 +93,8 @@ def _diagnosed(capture: Capture, proof: Proof, numbers: Confirmation | None, rea
         wider = _wider(untouched, broken, numbers, sources)
         shorter = not found.repairs or len(wider.repairs) < len(found.repairs)
         found = wider if wider.repairs and shorter else found
+    if lost is not None and not found.repairs and raises(whole, numbers):
+        return Diagnosis((lost,), (None,))
     place = Localised(capture, proof, trials.alignment, broken, sources, numbers.ratios or {})
     memory = unwritten_finding(whole, numbers, sources)
     if memory is None and found.repairs and place.makes_up(found.repairs[0]) and (shown := place.findings()):

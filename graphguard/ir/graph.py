@@ -54,7 +54,7 @@ _Record = TypeVar("_Record")
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def _record(cls: type[_Record]) -> type[_Record]:
     """A dataclass that types, and nothing else, keep anybody from changing: to make one that is frozen takes five times as long, and there are millions."""
-    return dataclass(slots=True, unsafe_hash=True)(cls)
+    return dataclass(slots=True, unsafe_hash="__hash__" not in vars(cls))(cls)
 
 
 @_record
@@ -62,6 +62,9 @@ class Var:
     """A tensor of one graph, by number."""
 
     id: int
+
+    def __hash__(self) -> int:  # the generated one builds a tuple, and little is asked more often
+        return self.id
 
     def __reduce__(self) -> tuple[Any, ...]:  # dataclasses pickle their slots by a loop over their fields
         return Var, (self.id,)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from itertools import compress
 
-from graphguard.ir.graph import Graph
+from graphguard.ir.graph import Graph, Var
 from graphguard.ir.joining import JoinedCall, join
 
 
@@ -16,23 +17,34 @@ def prune_prelude(ranks: tuple[Graph, ...], read: Collection[str] = ()) -> tuple
 
     A collective of the prelude goes only if no member reads its result, so the ranks still agree.
     """
-    joined = join(ranks)
+    made = [{out for node in graph.nodes if node.phase == "prelude" for out in node.outs} for graph in ranks]
+    if not any(made):
+        return ranks
+    wanted = [_read_later(graph, own, read) for graph, own in zip(ranks, made, strict=True)]
     alive = [[node.phase != "prelude" for node in graph.nodes] for graph in ranks]
-    wanted = [set(graph.outputs.values()) | set(graph.symbols.values()) for graph in ranks]
-    for named, graph in zip(wanted, ranks, strict=True):
-        named.update(var for var, name in graph.labels.items() if name in read)
-    seen = set()
-    for step in reversed(joined.order):
+    seen = [[*one] for one in alive]
+    for step in reversed(join(ranks).order):
         calls = list(step.nodes.items()) if isinstance(step, JoinedCall) else [step]
-        seen.update(calls)
+        if all(seen[rank][index] for rank, index in calls):
+            continue
+        for rank, index in calls:
+            seen[rank][index] = True
         if any(alive[rank][index] or wanted[rank].intersection(ranks[rank].nodes[index].outs) for rank, index in calls):
             for rank, index in calls:
                 alive[rank][index] = True
-                wanted[rank].update(ranks[rank].nodes[index].operands())
-    for rank, graph in enumerate(ranks):  # what a hang cut off stays
-        for index in range(len(graph.nodes)):
-            alive[rank][index] |= (rank, index) not in seen
-    return tuple(_kept(graph, keep) for graph, keep in zip(ranks, alive, strict=True))
+                wanted[rank].update(ranks[rank].nodes[index].reads)
+    # what a hang cut off stays
+    keep = [[kept or not met for kept, met in zip(*both, strict=True)] for both in zip(alive, seen, strict=True)]
+    return tuple(_kept(graph, one) for graph, one in zip(ranks, keep, strict=True))
+
+
+def _read_later(graph: Graph, made: set[Var], read: Collection[str]) -> set[Var]:
+    """Of what the prelude makes: what goes on behind it."""
+    named = {var for var, name in graph.labels.items() if name in read}
+    wanted = made & {*graph.outputs.values(), *graph.symbols.values(), *named}
+    if made:
+        wanted.update(var for node in graph.nodes if node.phase != "prelude" for var in node.reads if var in made)
+    return wanted
 
 
 def prune_alone(graph: Graph) -> Graph:
@@ -50,13 +62,15 @@ def prune_alone(graph: Graph) -> Graph:
 def _kept(graph: Graph, keep: list[bool]) -> Graph:
     if all(keep):
         return graph
-    nodes = tuple(node for node, kept in zip(graph.nodes, keep, strict=True) if kept)
-    used = {var for node in nodes for var in (*node.operands(), *node.outs)} | set(graph.outputs.values())
-    used |= set(graph.symbols.values()) | set(graph.inputs)
+    nodes = tuple(compress(graph.nodes, keep))
+    left = {var for node, kept in zip(graph.nodes, keep, strict=True) if not kept for var in (*node.reads, *node.outs)}
+    left.difference_update(graph.outputs.values(), graph.symbols.values(), graph.inputs)
+    left.difference_update(var for node in nodes for var in node.reads if var in left)
+    left.difference_update(var for node in nodes for var in node.outs if var in left)
     return replace(
         graph,
         nodes=nodes,
-        constants={var: constant for var, constant in graph.constants.items() if var in used},
-        types={var: kind for var, kind in graph.types.items() if var in used},
-        labels={var: name for var, name in graph.labels.items() if var in used},
+        constants={var: constant for var, constant in graph.constants.items() if var not in left},
+        types={var: kind for var, kind in graph.types.items() if var not in left},
+        labels={var: name for var, name in graph.labels.items() if var not in left},
     )

@@ -1,4 +1,4 @@
-"""Look-ups and their gradients on numbers: a position outside the table, which torch refuses, gives no number, so that it matters only if it is used.
+"""Look-ups and their gradients on numbers: a position outside the table, which torch refuses, gives no number.
 
 Only indexing by brackets counts positions below zero from the end; for all other look-ups they are outside.
 """
@@ -6,11 +6,12 @@ Only indexing by brackets counts positions below zero from the end; for all othe
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import torch
 
+from graphguard.ir import Node, Var
 from graphguard.ops import aten
 
 
@@ -94,3 +95,11 @@ LOOKUPS: Final[dict[str, Callable[..., torch.Tensor]]] = {
     aten.gather.default: _gather,
     aten.scatter_add.default: _scatter_add,
 }
+
+
+def is_outside(node: Node, values: Mapping[Var, torch.Tensor], results: Sequence[torch.Tensor]) -> bool:
+    """Whether a call looks up what its table does not have: its result lacks numbers that are in the table."""
+    table = node.args[0] if node.op in LOOKUPS else None
+    if not isinstance(table, Var) or not results[0].dtype.is_floating_point:
+        return False
+    return bool(results[0].isnan().any()) and not any(bool(values[each].isnan().any()) for each in node.operands())

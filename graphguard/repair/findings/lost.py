@@ -6,6 +6,7 @@ from typing import Final
 
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture
+from graphguard.ops import traits_of
 from graphguard.refine.finding import Finding, Related
 from graphguard.refine.found.naming import operator
 from graphguard.repair.text.frames import Sources
@@ -31,6 +32,17 @@ _REASONS: Final = {
     "nll_loss_forward": "is a mean over no target",
     "nll_loss2d_forward": "is a mean over no target",
 }
+_OUTSIDE: Final = "looks up what its table does not have, which is an error of PyTorch's,"
+
+
+def raises(capture: Capture, numbers: Confirmation) -> bool:
+    """Whether PyTorch raises an error where a rank loses numbers."""
+    if numbers.undefined is None:
+        return False
+    rank, index = numbers.undefined
+    op = capture.ranks[rank].nodes[index].op
+    traits = traits_of(op)
+    return operator(op) not in _REASONS and (traits.looks_up is not None or traits.indexes)
 
 
 def lost_number(capture: Capture, numbers: Confirmation, sources: Sources) -> Finding | None:
@@ -41,7 +53,7 @@ def lost_number(capture: Capture, numbers: Confirmation, sources: Sources) -> Fi
     graph = capture.ranks[rank]
     node = graph.nodes[index]
     span = sources.place(graph, node)
-    reason = _REASONS.get(operator(node.op), "computes with infinities")
+    reason = _OUTSIDE if raises(capture, numbers) else _REASONS.get(operator(node.op), "computes with infinities")
     what = sources.tensor_at(span) or operator(node.op)
     return Finding(
         rule="wrong-relation",

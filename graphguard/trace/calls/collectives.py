@@ -100,13 +100,45 @@ _WAYS: Final = {
 """How operands are given and results are taken, as gloo does it; what is not here goes by memory both ways.  Measured on real processes, torch 2.13: ``tests/unit/trace/test_collectives.py`` runs them there."""
 
 
-def refuse_unlike(op: str, args: tuple[Any, ...]) -> None:
-    """Raise the error that every backend does where a call gives tensors of one element type and takes those of another."""
-    for call in calls_of(op, args, None) or ():
-        types = {tensor.dtype for tensor in (*call.reads, *call.writes)}
+AS_MANY: Final = "collectives take tensors of other shapes with as many elements, as NCCL does; gloo raises an error"
+
+
+def refuse_unlike(op: str, args: tuple[Any, ...], *, gloo: bool) -> bool:
+    """Raise the error that every backend does where a call's tensors are of several element types, or of several shapes where each is one member's, and
+    those that gloo alone has where it was chosen; whether there are such."""
+    calls = calls_of(op, args, None) or []
+    together: list[list[Any]] = [[*call.reads, *call.writes] for call in calls]
+    if op == "c10d::allreduce_coalesced_":  # one call for all of them
+        together = [[tensor for tensors in together for tensor in tensors]]
+    for tensors in together:
+        types = {tensor.dtype for tensor in tensors}
         if len(types) > 1:
             told = ", ".join(sorted(map(str, types)))
-            raise RuntimeError(f"{call.kind}: all tensors must have the same type, but they have {told}")
+            raise RuntimeError(f"{calls[0].kind}: all tensors must have the same type, but they have {told}")
+    unlike = [call for call in calls if not _fit(call)]
+    for call in unlike:
+        if gloo or call.kind in _ALIKE:
+            shapes = ", ".join(str(list(tensor.shape)) for tensor in (*call.reads, *call.writes))
+            raise RuntimeError(f"{call.kind}: invalid tensor sizes {shapes}")
+    return bool(unlike)
+
+
+_ALIKE: Final = ("scatter", "gather")
+"""All backends compare the shapes of a member's tensor with those of the list."""
+
+
+def _fit(call: Call) -> bool:
+    """Whether what is given and what is taken are of one shape, where a whole is that of its parts in a row; true where members may have parts of their own sizes."""
+    if not call.reads or not call.writes or call.kind == "all_to_all":
+        return True
+    if not call.flat:
+        tensors = (*call.reads, *call.writes)
+        may_differ = call.kind not in _ALIKE and len({tensor.numel() for tensor in tensors}) > 1
+        return may_differ or len({tuple(tensor.shape) for tensor in tensors}) == 1
+    part, whole = (call.reads[0], call.writes[0]) if call.kind == "all_gather" else (call.writes[0], call.reads[0])
+    if not part.dim() or not whole.dim():
+        return part.numel() == whole.numel() or whole.dim() == 1
+    return tuple(whole.shape) == (part.shape[0] * len(call.group), *part.shape[1:])
 
 
 def on_nccl(call: Call) -> Call:

@@ -11,8 +11,9 @@ that the kernel refuses, for the words in which it does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import torch
@@ -21,7 +22,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_
 
 from graphguard.trace.calls.geometry import stride_of
 from graphguard.trace.calls.kinds import Kind, kind_of
-from graphguard.trace.calls.refusals import refuse_types
+from graphguard.trace.calls.refusals import refuse_shapes, refuse_types
 from graphguard.trace.calls.shapes import shape_function
 
 _NAMESPACES = frozenset(("aten", "prims", "gg"))
@@ -84,6 +85,14 @@ class _Result:
     dtype: torch.dtype = torch.float32
     device: torch.device | None = None
 
+    def lying(self, strides: tuple[int, ...]) -> _Result:
+        """New memory with these strides, if they are other ones and leave nothing out."""
+        dims = [dim for dim, size in enumerate(self.sizes) if size != 1]
+        extent = 1 + sum((self.sizes[dim] - 1) * strides[dim] for dim in dims) if len(strides) == len(self.sizes) else 0
+        if extent != math.prod(self.sizes) or all(strides[dim] == self.strides[dim] for dim in dims):
+            return self
+        return replace(self, strides=strides)
+
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
@@ -91,6 +100,20 @@ class _Answer:
 
     results: tuple[_Result | None, ...]
     kind: type | None
+
+    def lying(self, strides: Sequence[tuple[int, ...]]) -> _Answer:
+        """The answer whose new memory is laid out with these strides; itself where it is so already."""
+        if len(strides) != len(self.results):
+            return self
+        results = tuple(
+            one if one is None or one.operand >= 0 else one.lying(steps)
+            for one, steps in zip(self.results, strides, strict=True)
+        )
+        return (
+            self
+            if all(new is old for new, old in zip(results, self.results, strict=True))
+            else _Answer(results, self.kind)
+        )
 
 
 _NOT_PLAIN = _Answer((), None)
@@ -151,14 +174,18 @@ class Kernels:
         if answer is not None:
             return func(*args, **kwargs) if answer is _NOT_PLAIN else self._results(answer, operands)
         refuse_types(kind, args, kwargs)
+        strides = refuse_shapes(kind, args, kwargs)
         if len(self.answers) >= _MOST:
             self.answers.clear()
         out = self._by_its_kernel(kind, args, kwargs, operands)
         if out is not NotImplemented:
-            self.answers[key] = _answer_of(out, operands)
+            answer = _answer_of(out, operands)
         else:
             out = func(*args, **kwargs)
-            self.answers[key] = self._checked(_answer_of(out, operands), out, operands)
+            answer = self._checked(_answer_of(out, operands), out, operands)
+        self.answers[key] = answer if strides is None else answer.lying(strides)
+        if self.answers[key] is not answer:
+            out = self._results(self.answers[key], operands)
         if self._note is not None:
             self._note(func, args, kwargs, out)
         return out

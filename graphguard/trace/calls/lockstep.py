@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from graphguard.ir.graph import Constant
+from graphguard.trace.source.errors import raised
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,4 +198,6 @@ class Ledger:
 
     def need(self) -> Any:
         """The program cannot go on without an answer."""
-        raise NeedsAnswers
+        error = NeedsAnswers()
+        raised(error)
+        raise error

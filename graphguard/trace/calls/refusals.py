@@ -1,7 +1,8 @@
-"""What PyTorch's kernels refuse and its shape functions do not: operands of element types that no kernel takes.
+"""What PyTorch's kernels refuse and its shape functions do not: operands of element types that no kernel takes, and of shapes that do not fit.
 
 PyTorch is asked, not a list: the kernel runs on a few real numbers of the same types.  A call is refused where it raises and the same call on other types does not, so that nothing but the types can be the reason.
-``mm`` of float32 and bfloat16, a subtraction from a truth, and ``mul_`` of an integer tensor by 0.5 are.
+``mm`` of float32 and bfloat16, a subtraction from a truth, and ``mul_`` of an integer tensor by 0.5 are.  Small operands are tried in their own shapes as well: ``F.linear`` with a bias of two for a weight of
+one row raises, and does not where every dim is two.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, Final, TypeAlias
 
 import torch
 
+from graphguard.trace.calls.geometry import stride_of
 from graphguard.trace.calls.kinds import Kind
 
 Error: TypeAlias = tuple[type[Exception], str]
@@ -60,6 +62,39 @@ def refuse_types(kind: Kind, args: Any, kwargs: Any) -> None:
         return
     if (known := _known[key]) is not None:
         raise known[0](known[1])
+
+
+def refuse_shapes(kind: Kind, args: Any, kwargs: Any) -> list[tuple[int, ...]] | None:
+    """Raise the error that a kernel would on operands of these shapes, where they are small; else the strides of its results, where operands lie in another order than row by row, on a CPU."""
+    if kind.operator.namespace not in _NAMESPACES or kind.is_random or kind.needs_values:
+        return None
+    operands = list(_tensors((args, kwargs)))
+    if not operands or not all(map(_is_small, operands)) or sum(each.numel() for each in operands) > _MOST:
+        return None
+    types = [operand.dtype for operand in operands]
+    try:
+        found = _tried(kind, args, kwargs, {}, types)
+        if not isinstance(found, Exception):
+            results = found if isinstance(found, (list, tuple)) else (found,)
+            lie_otherwise = not all(each.is_contiguous() and each.device.type == "cpu" for each in operands)
+            known = lie_otherwise and all(isinstance(each, torch.Tensor) for each in results)
+            return [tuple(stride_of(each)) for each in results] if known else None
+        if isinstance(found, NotImplementedError) or _error(kind, args, kwargs, {}, types, place=1) is None:
+            return None
+    except _Unplain:
+        return None
+    equal = {size: 2 for operand in operands for size in operand.shape}
+    for sizes in (_Dims(equal), equal):  # numbers among the arguments may be sizes, or say which dim
+        if (
+            _error(kind, args, kwargs, sizes, types) is None
+            or _error(kind, args, kwargs, sizes, types, place=1) is None
+        ):
+            raise type(found)(str(found).splitlines()[0])
+    return None
+
+
+class _Dims(dict[int, int]):
+    """Other sizes of dims, and no other numbers."""
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
@@ -134,29 +169,38 @@ def _error(
     kind: Kind, args: Any, kwargs: Any, sizes: dict[int, int], types: Iterable[torch.dtype], place: int = 0
 ) -> Exception | None:
     """What the kernel raises on real numbers of these types: of those that may be places all are ``place``, the others 1 - ``place``."""
+    try:
+        found = _tried(kind, args, kwargs, sizes, types, place)
+    except _Unplain:
+        return None
+    return found if isinstance(found, Exception) else None
+
+
+def _tried(
+    kind: Kind, args: Any, kwargs: Any, sizes: dict[int, int], types: Iterable[torch.dtype], place: int = 0
+) -> Any:
+    """What the kernel returns, or the exception that it raises."""
     taken = iter(types)
     generator = torch.default_generator
     with torch._C._DisableTorchDispatch(), warnings.catch_warnings():  # noqa: SLF001 - below every mode
         warnings.simplefilter("ignore")
         before = generator.get_state()
         try:
-            kind.operator(*_real(args, sizes, taken, place), **_real(kwargs, sizes, taken, place))
+            return kind.operator(*_real(args, sizes, taken, place), **_real(kwargs, sizes, taken, place))
         except _Unplain:
-            return None
+            raise
         except Exception as error:  # noqa: BLE001 - whatever it is: it is what the program would get
             return error
         finally:
             generator.set_state(before)
-    return None
 
 
 def _real(value: Any, sizes: dict[int, int], types: Iterator[torch.dtype], place: int) -> Any:
     """An argument of the trial."""
     if isinstance(value, torch.Tensor):
-        shape = [2 if type(size) is not int else sizes.get(size, size) for size in value.shape]
         dtype = next(types)
         is_place = not (dtype.is_floating_point or dtype.is_complex or dtype is torch.bool)
-        return torch.full(shape, place if is_place else 1 - place, dtype=torch.float32, device="cpu").to(dtype)
+        return _filled(value, sizes, place if is_place else 1 - place).to(dtype)
     if isinstance(value, (list, tuple)):
         made = type(value)(_real(each, sizes, types, place) for each in value)
         if math.prod(each for each in made if type(each) is int) > _LARGE:
@@ -167,7 +211,30 @@ def _real(value: Any, sizes: dict[int, int], types: Iterator[torch.dtype], place
     if type(value) is int:
         if value not in sizes and value > _LONG:
             raise _Unplain
-        return sizes.get(value, value)
+        return value if type(sizes) is _Dims else sizes.get(value, value)
     if isinstance(value, torch.Generator):
         return torch.Generator()
     return torch.device("cpu") if isinstance(value, torch.device) else value
+
+
+def _filled(like: torch.Tensor, sizes: dict[int, int], number: int) -> torch.Tensor:
+    """Real numbers in the shape of a tensor, which lie in memory as its elements do where no size is another."""
+    if sizes or not _is_small(like):
+        shape = [2 if type(size) is not int else sizes.get(size, size) for size in like.shape]
+        return torch.full(shape, number, dtype=torch.float32, device="cpu")
+    return torch.full((_extent(like),), number, dtype=torch.float32, device="cpu").as_strided(
+        like.shape, stride_of(like)
+    )
+
+
+def _is_small(operand: torch.Tensor) -> bool:
+    """Whether a tensor can be had as it lies."""
+    plain = operand.layout is torch.strided and not operand.is_quantized
+    known = plain and all(type(size) is int for size in operand.shape)
+    return known and operand.numel() <= _MOST and _extent(operand) <= _LARGE
+
+
+def _extent(tensor: torch.Tensor) -> int:
+    """How much memory a tensor spans, in elements."""
+    steps = zip(tensor.shape, stride_of(tensor), strict=True)
+    return 1 + sum((size - 1) * step for size, step in steps) if tensor.numel() else 0

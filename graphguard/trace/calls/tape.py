@@ -123,6 +123,10 @@ class Tape(Protocol):
         """A parameter has been made."""
         ...
 
+    def resized(self, storage: torch.UntypedStorage, before: int) -> None:
+        """A storage had ``before`` bytes."""
+        ...
+
     # -- values --------------------------------------------------------------------------------------------------------
     def decides_by_data(self, tensor: FakeTensor) -> bool:
         """Whether only the data decides what a tensor of known shape holds."""

@@ -1,4 +1,4 @@
-"""What functions leave in the modules that they close over: gradients, and parameters that they change."""
+"""What programs leave in modules: parameters that they change, and the gradients of those that a function closes over."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphguard.trace.record.capture import Recording
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """Names of parameters: those that are ``trained``, and of these those into which the program ``wrote`` and those that it ``returned``.
+    """Names of parameters: those that are ``trained``, those into which the program ``wrote`` and those that it ``returned``.
 
     ``closed_over``: by a function, whose gradients nobody asks for.
     """
@@ -25,27 +25,25 @@ class Leftovers:
     closed_over: bool = False
 
 
-def leftovers(recording: Recording, unit: Unit, results: Mapping[str, Any]) -> Leftovers:
-    """What a program left in its parameters, apart from what it returned; notes the gradients that lie there."""
-    trained = [state for state in unit.states if state.kind == "parameter" and state.tensor.requires_grad]
-    names = tuple(state.name for state in trained)
-    if unit.is_module:
-        return Leftovers(names)
-    for state in trained:
+def leftovers(recording: Recording, unit: Unit, results: Mapping[str, Any], *, grads: bool) -> Leftovers:
+    """What a program left in its parameters, apart from what it returned; notes the gradients that lie there, where these are asked for."""
+    parameters = [state for state in unit.states if state.kind == "parameter"]
+    trained = [state for state in parameters if grads and state.tensor.requires_grad]
+    for state in () if unit.is_module else trained:
         gradient = gradient_in(state.tensor)
         if gradient is not None:
             recording.gradient(state.name, gradient)
-    written = recording.written_among([state.tensor for state in trained])
+    written = recording.written_among([state.tensor for state in parameters])
     memory = {recording.memory_of(value) for value in results.values()}
     keys = {plain_name(name).removesuffix('"]').rpartition('["')[2] for name in results}
     return Leftovers(
-        names,
-        tuple(state.name for state, wrote in zip(trained, written, strict=True) if wrote),
+        tuple(state.name for state in trained),
+        tuple(state.name for state, wrote in zip(parameters, written, strict=True) if wrote),
         tuple(
             state.name
-            for state in trained
+            for state in parameters
             if recording.memory_of(state.tensor) in memory
             or any(plain_name(name) in keys for name in (state.name, *state.aliases))
         ),
-        closed_over=True,
+        closed_over=grads and not unit.is_module,
     )

@@ -29,6 +29,19 @@ from graphguard.trace.record.capture import Recording
 from graphguard.trace.source.errors import TracingError
 
 
+def computed(recording: Recording, unit: Unit) -> frozenset[int]:
+    """The tensors, by identity, that a function closes over and that were computed of its modules' parameters while it was built: shards that it cut out of them.
+
+    They are no parameters of their own.
+    """
+    owned = [state.tensor for state in unit.states if state.owners]
+    loose = [state.tensor for state in unit.states if not state.owners]
+    if not owned or not loose:
+        return frozenset()
+    origins = recording.origins(owned)
+    return frozenset(id(tensor) for tensor in loose if origins.of(tensor))
+
+
 def bind_specification(recording: Recording, leaves: Leaves, unit: Unit) -> list[State]:
     """Make every parameter and buffer of the specification a leaf; returns the parameters that have gradients."""
     values = [partial(leaves.of_state, state) for state in unit.states]
@@ -41,7 +54,13 @@ def bind_specification(recording: Recording, leaves: Leaves, unit: Unit) -> list
 
 
 def bind_rank(
-    recording: Recording, leaves: Leaves, refinement: Refinement, specification: Unit, mesh: Mesh, device_mesh: Any
+    recording: Recording,
+    leaves: Leaves,
+    refinement: Refinement,
+    specification: Unit,
+    implementation: Unit,
+    mesh: Mesh,
+    device_mesh: Any,
 ) -> list[State]:
     """Make every parameter and persistent buffer of the rank a part of a leaf of the specification; returns the parameters whose gradients are compared.
 
@@ -55,7 +74,7 @@ def bind_rank(
         states = unit_of(refinement.impl).states
         differentiated = [state for state in states if _is_compared(state, specification)]
     else:
-        states = tuple(named_alike(specification.states, unit_of(refinement.impl).states))
+        states = tuple(named_alike(specification.states, implementation.states))
         made, others = _made_of_specification(recording, leaves, specification.states, states)
         bound = [state for state in others if not _stays_as_built(recording, state, specification)]
         relations = relate(specification.states, [_as_made(recording, state) for state in bound], mesh)

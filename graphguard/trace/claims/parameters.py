@@ -27,7 +27,7 @@ from graphguard.trace.claims.placements import (
     local_part,
     packed_pieces,
 )
-from graphguard.trace.source.errors import TracingError
+from graphguard.trace.source.errors import TracingError, handled
 
 RULE = "ambiguous-parameter"
 # What wrappers put into the qualified names of the modules they wrap.
@@ -234,7 +234,8 @@ def _dtensor_layout(state: State, whole: tuple[int, ...], mesh: Mesh) -> Layout:
             "fix: give the check load=f(spec_state_dict, impl, mesh)",
         )
     try:
-        layout = dtensor_layout(state.tensor, mesh)
+        with handled():
+            layout = dtensor_layout(state.tensor, mesh)
     except TracingError as error:
         raise TracingError(RULE, f"parameter '{state.name}' {error.message}") from error
     assert layout is not None

@@ -188,4 +188,9 @@ def layouts_between(whole: tuple[int, ...], local: tuple[int, ...], mesh: Mesh) 
 
 
 def _cuts(size: int, part: int, axis: str, mesh: Mesh) -> bool:
-    return chunk(size, mesh.sizes[axis], mesh.coordinates[axis])[1] == part
+    def gives(index: int) -> bool:
+        return chunk(size, mesh.sizes[axis], index)[1] == part
+
+    index: Any = mesh.coordinates[axis]
+    # of all ranks that are seen at once the answer decides, not each comparison on the way to it
+    return bool(gives(index) if type(index) is int else index.made(gives))

@@ -20,7 +20,7 @@ from graphguard.trace.claims.endings import returning
 from graphguard.trace.claims.inputs import Arguments, declared_inputs
 from graphguard.trace.claims.leaves import Leaves
 from graphguard.trace.claims.leftovers import Leftovers, leftovers
-from graphguard.trace.claims.loading import bind_rank, bind_specification
+from graphguard.trace.claims.loading import bind_rank, bind_specification, computed
 from graphguard.trace.claims.outputs import OutputType, complete, cotangent_layout, demanded_axes, promised_layouts
 from graphguard.trace.claims.parameters import State, is_distributed, local_tensor, named_alike
 from graphguard.trace.claims.placements import Layout, Mesh, dtensor_layout, local_part, packed_pieces
@@ -93,6 +93,7 @@ def record_specification(
     inputs = declared_inputs(refinement.spec, refinement.inputs, refinement.in_relations, mesh)
     if tell_original is not None:
         tell_original(original(recording, unit, inputs))
+    unit = unit.without(computed(recording, unit))
     states = bind_specification(recording, leaves, unit)
     buffers = _buffers(unit.states)
     differentiates = _differentiates(refinement)
@@ -100,7 +101,7 @@ def record_specification(
     returned = _forward(recording, unit, arguments)
     results, outputs = returned.tensors, returned.outputs()
     _record_outputs(recording, returned)
-    left = leftovers(recording, unit, results) if refinement.grads else Leftovers()
+    left = leftovers(recording, unit, results, grads=refinement.grads)
     tell(outputs)
     whole = {axis: Placement("replicate") for axis in mesh.sizes}
     wanted: dict[str, Wanted] = {
@@ -140,10 +141,13 @@ def record_rank(
     """Record what this rank runs; ``ask`` gets the outputs of the specification, and ``ask_original`` the specification where it is this program on one rank."""
     leaves = Leaves(recording, unit_of(refinement.impl).device)
     inputs = declared_inputs(refinement.spec, refinement.inputs, refinement.in_relations, mesh)
-    specification = unit_of(refinement.spec)
+    specification, implementation = unit_of(refinement.spec), unit_of(refinement.impl)
+    specification = specification.without(computed(recording, specification))
+    made = computed(recording, implementation)
+    implementation = implementation.without(made)
     if ask_original is not None:
         specification = beside(recording, ask_original(), specification, inputs)
-    states = bind_rank(recording, leaves, refinement, specification, mesh, device_mesh)
+    states = bind_rank(recording, leaves, refinement, specification, implementation, mesh, device_mesh)
     buffers = _buffers(_named_states(refinement, specification))
     differentiates = _differentiates(refinement)
     if refinement.shard_inputs is None:
@@ -153,13 +157,13 @@ def record_rank(
         arguments = inputs.sharded(refinement.shard_inputs(whole, device_mesh), differentiates)
     for one, tensor in arguments.tensors:
         recording.label(tensor, one.name)
-    named = replace(unit_of(refinement.impl), states=tuple(_named_states(refinement, specification)))
+    named = replace(implementation, states=tuple(_named_states(refinement, specification))).without(made)
     returned = _forward(recording, named, arguments)
     outputs = {one.name: one for one in ask()}
     returned = returned.named_as(outputs)
     results = returned.tensors
     _record_outputs(recording, returned)
-    left = leftovers(recording, named, results) if refinement.grads else Leftovers()
+    left = leftovers(recording, named, results, grads=refinement.grads)
     promised = promised_layouts(refinement.out_relations, list(outputs.values()), mesh)
     wanted: dict[str, Wanted] = {}
     for name in returned.numbers:

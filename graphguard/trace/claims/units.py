@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,6 +27,12 @@ class Unit:
     call: Callable[..., Any]
     states: tuple[State, ...]
     is_module: bool
+
+    def without(self, tensors: Collection[int]) -> Unit:
+        """The unit without the parameters that are some tensors, by identity."""
+        if not tensors:
+            return self
+        return replace(self, states=tuple(state for state in self.states if id(state.tensor) not in tensors))
 
     @property
     def device(self) -> torch.device | None:

@@ -30,7 +30,7 @@ from graphguard.trace.gpu import attention_kernels, engine, own_device
 from graphguard.trace.gpu.asking_files import asking_files
 from graphguard.trace.gpu.cuda_objects import AnyDevice, CudaGraph, Event, Profiler, Stream, always
 from graphguard.trace.replace.overrides import known_to_scripts, overridable
-from graphguard.trace.source.errors import TracingError
+from graphguard.trace.source.errors import TracingError, raised
 from graphguard.trace.source.sources import is_torch
 
 DEVICES = 8
@@ -53,6 +53,10 @@ _BEYOND_REPAIR = (
 
 class NeedsCuda(BaseException):
     """The program wants CUDA in a world of CPUs; not an ``Exception``, so user code does not catch it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        raised(self)
 
 
 def wants_cuda(error: BaseException) -> bool:

@@ -1,4 +1,4 @@
-"""What functions leave behind in the modules that they close over, of which a comparison of their results says nothing."""
+"""What programs leave behind in modules, of which a comparison of their results says nothing."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ _SHOWN: Final = 3
 def left_behind(spec: Program, ranks: Sequence[Program]) -> Iterator[str]:
     """Gradients and parameters that are not compared, in words."""
     programs = (spec, *ranks)
+    wrote = _plain(name for one in programs for name in one.claims.left.wrote)
+    returned = {plain_name(name) for one in programs for name in one.claims.left.returned}
+    if changed := [name for name in wrote if name not in returned]:
+        yield f"what is written into {_listed(changed)}: return the parameters to have them compared"
     trained = _plain(name for one in programs for name in one.claims.left.trained)
     if not any(one.claims.left.closed_over for one in programs):
         if trained and not spec.claims.left.trained:
@@ -21,12 +25,8 @@ def left_behind(spec: Program, ranks: Sequence[Program]) -> Iterator[str]:
         return
     lying = _plain(name for one in programs for name in one.noted.lying)
     known = {name for one in programs for name in _compared_gradients(one)}
-    wrote = _plain(name for one in programs for name in one.claims.left.wrote)
-    returned = {plain_name(name) for one in programs for name in one.claims.left.returned}
     if lost := [name for name in lying if name not in known and not (name in wrote and name in returned)]:
         yield f"the gradients that are left in {_listed(lost)}: return gg.gradients(model) to have them compared"
-    if changed := [name for name in wrote if name not in returned]:
-        yield f"what is written into {_listed(changed)}: return the parameters to have them compared"
     if trained and not lying and not known and any(one.differentiable for one in spec.claims.outputs):
         yield (
             f"the gradients of {_listed(trained)}, which a function closes over: give the module itself, or call backward and return gg.gradients(model), "

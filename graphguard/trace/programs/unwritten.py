@@ -18,7 +18,9 @@ def unwritten(job: Job, spec: Graph, graphs: tuple[Graph, ...]) -> tuple[Trouble
     """A program that computes with memory that was there before and that nobody wrote: a parameter which is not reached from ``spec`` or ``impl``."""
     for rank, graph in enumerate((spec, *graphs), start=-1):
         empty = _memory(graph)
-        live = _live(graph) if empty else set()
+        if not empty:
+            continue
+        live = _live(graph)
         for index, node in enumerate(graph.nodes):
             read = next((var for var in node.operands() if var in empty), None)
             if read is None or node.op in _CARRIED or live.isdisjoint(node.outs) or _overwrites(node, rank):
@@ -48,6 +50,8 @@ def _overwrites(node: Node, rank: int) -> bool:
 def _memory(graph: Graph) -> dict[Var, int]:
     """Values of the prelude that are uninitialised memory or views of it, with the node that made the memory."""
     found: dict[Var, int] = {}
+    if all(node.phase != "prelude" for node in graph.nodes):
+        return found
     for index, node in enumerate(graph.nodes):
         if node.phase == "prelude" and traits_of(node.op).makes == "empty":
             found.update(dict.fromkeys(node.outs, index))

@@ -46,7 +46,7 @@ from graphguard.trace.pure.lookups import Doubt, Lookups
 from graphguard.trace.pure.operations import binary, compared, truth, unary
 from graphguard.trace.pure.scopes import Scope, bound, lasting
 from graphguard.trace.pure.texts import source_of
-from graphguard.trace.source.rewriting import IN_ORDER, NAME
+from graphguard.trace.source.rewriting import CLASS, IN_ORDER, NAME
 
 _MOST_STEPS = 20_000
 _DEEPEST = 30
@@ -89,7 +89,7 @@ class _Reader:
             case Known(value) if is_own(FUNCTIONS, value):
                 return self._plain_call(args, named)
             case Known(value) if value is getattr(builtins, NAME, self) and args and isinstance(args[0], Known):
-                return self.called(args[0], args[1:], named)
+                return args[1] if args[0].value is CLASS else self.called(args[0], args[1:], named)
             case Known(value) if value is getattr(builtins, IN_ORDER, self) and len(args) == 1:
                 if not is_born(args[0]):
                     items_of(self.lookups, args[0])  # of no set, then

@@ -30,7 +30,7 @@ from graphguard.ir.spans import Span
 from graphguard.trace.calls import state
 from graphguard.trace.calls.events import refs_in
 from graphguard.trace.record.finiteness import read_in
-from graphguard.trace.source.errors import DATA_DEPENDENT, TracingError
+from graphguard.trace.source.errors import DATA_DEPENDENT, TracingError, raised
 from graphguard.trace.source.guards import Needed, needed_truth, way_on
 from graphguard.trace.source.provenance import frame_at, is_shown
 from graphguard.trace.source.sources import is_ours
@@ -77,7 +77,7 @@ class Sizes(ShapeEnv):
             return sympy.true if compared else sympy.false
         try:
             return super().evaluate_expr(orig_expr, *args, **kwargs)
-        except GuardOnDataDependentSymNode:
+        except GuardOnDataDependentSymNode as error:
             recorder, frame = state.current_recorder(), _asking()
             needed = None if frame is None else _needed(frame)
             if recorder is not None and frame is not None and needed is not None and recorder.phase != "prelude":
@@ -89,6 +89,7 @@ class Sizes(ShapeEnv):
                     return sympy.true if needed.truth else sympy.false
             found = None if frame is None else _counted(orig_expr, frame)
             if recorder is None or frame is None or found is None or recorder.phase == "prelude":
+                raised(error)
                 raise
             count, answer = found
             recorder.assume(Sym(str(count)), truth=True, text=_told(frame))

@@ -40,12 +40,20 @@ from graphguard.trace.record.origins import Origins
 from graphguard.trace.record.randomness import own_random_state, restart_unseeded
 from graphguard.trace.record.recorder import Recorder
 from graphguard.trace.record.values import EMPTY
-from graphguard.trace.source.errors import DATA_DEPENDENT, TracingError, is_data_dependence
+from graphguard.trace.source.errors import (
+    DATA_DEPENDENT,
+    TracingError,
+    first_raised,
+    forgotten,
+    is_data_dependence,
+)
 from graphguard.trace.source.provenance import frame_at, is_shown
 from graphguard.trace.worlds.works import forget_works
 from graphguard.trace.worlds.world import World
 
 __all__ = ["NeedsAnswers", "RankTrace", "Recording"]
+
+CAUGHT = "the program catches what is raised here and goes on, as it does only where it is recorded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +119,7 @@ class Recording:
 
     def __enter__(self) -> Recording:
         recorder = self._recorder
+        forgotten()
         enter = self._stack.enter_context
         enter(without_collection())
         enter(own_random_state())
@@ -333,6 +342,7 @@ class Recording:
         races = Races(recorder.stacks, in_order=not self.world.chose_gloo)
         backend = Backend(self.world.backend == "nccl")
         repeats = recorder.repeats
+        self._note_what_was_caught()
         try:
             recorder.memory.finish()
         except GaveUp:
@@ -363,6 +373,17 @@ class Recording:
         troubles = tuple(self._troubles)
         told = RankTrace(graph, troubles, assumed, published, groups=groups, stops=stops, reads=reads)
         return replace(told, declared=declared, opened=opened, copied=copied)
+
+    def _note_what_was_caught(self) -> None:
+        """The program went on although it was to end: it has a handler for what only a recording raises."""
+        error = None if self._troubles else first_raised()
+        if isinstance(error, NeedsAnswers):
+            self._waiting = True
+        elif error is not None and cuda.wants_cuda(error):
+            self._wants_cuda = True
+        elif error is not None:
+            trouble = trouble_of(error, self.world.rank)
+            self._troubles.append(replace(trouble, message=f"{trouble.message}\n{CAUGHT}"))
 
 
 def trouble_of(error: BaseException, rank: int | None, rule: str = "trace-error") -> Trouble:

@@ -21,7 +21,7 @@ from graphguard.trace.calls.events import Event
 from graphguard.trace.calls.kinds import Kind
 from graphguard.trace.calls.tape import Tape
 from graphguard.trace.source.assumptions import assumptions, said
-from graphguard.trace.source.errors import TracingError, is_data_dependence
+from graphguard.trace.source.errors import TracingError, handled, is_data_dependence
 from graphguard.trace.source.mentions import distributed_name, names_collective
 from graphguard.trace.source.sources import is_own_code
 
@@ -97,10 +97,10 @@ def _recorded(recorder: Tape, kind: Kind, key: str, args: Any, kwargs: Any) -> A
     keys = torch._C.DispatchKeySet(torch._C._parse_dispatch_key(key))  # noqa: SLF001
     try:
         # below neither autograd nor autocast, as an operator's code is; in inference mode there is no autograd to be below
-        with autocast_as_called() if torch.is_inference_mode_enabled() else _Entry(), recorder:
+        with autocast_as_called() if torch.is_inference_mode_enabled() else _Entry(), recorder, handled():
             return kernel.call_boxed(keys, *args, **kwargs)
     except Exception as error:
-        if not _cannot_be_recorded(error) or any(map(_has_effect, recorder.events[start:])):
+        if not cannot_be_recorded(error) or any(map(_has_effect, recorder.events[start:])):
             raise
         if (name := distributed_name(error.__traceback__)) is not None:
             message = f"{_named(kind)} speaks of other ranks ('{name}'), and its code cannot be recorded"
@@ -109,7 +109,7 @@ def _recorded(recorder: Tape, kind: Kind, key: str, args: Any, kwargs: Any) -> A
     return NotImplemented
 
 
-def _cannot_be_recorded(error: Exception) -> bool:
+def cannot_be_recorded(error: Exception) -> bool:
     """Whether code failed because it met tensors without elements, or lacks what only another machine has."""
     if isinstance(error, (TracingError, *_NOT_RECORDABLE)) or is_data_dependence(error):
         return True

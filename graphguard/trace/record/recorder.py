@@ -21,6 +21,8 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from graphguard.ir.graph import Sym
 from graphguard.ir.left import gradient_of
+from graphguard.trace.calls import state
+from graphguard.trace.calls.collectives import AS_MANY
 from graphguard.trace.calls.constants import Constants, constant_of, dtype_name, storage_of, tensors_in, whole_memory
 from graphguard.trace.calls.events import Event, Members, Ref
 from graphguard.trace.calls.geometry import stride_of
@@ -37,13 +39,15 @@ from graphguard.trace.record.branches import Decision, asked, before_training, d
 from graphguard.trace.record.finiteness import ASSUMED, truth_where_finite
 from graphguard.trace.record.flags import truth_in_general
 from graphguard.trace.record.one_memory import OneMemory
-from graphguard.trace.record.opening import apart, autocast_as_called, opened
+from graphguard.trace.record.opening import apart, autocast_as_called, cannot_be_recorded, opened
 from graphguard.trace.record.randomness import Draws
 from graphguard.trace.record.seeded import follows_from_seeds, is_read_as_drawn, seed_of
 from graphguard.trace.record.values import Values, grouped
+from graphguard.trace.record.versions import count_writes
 from graphguard.trace.replace.arguments import plain
+from graphguard.trace.replace.freed import Freed
 from graphguard.trace.replace.pinned import without_pinning
-from graphguard.trace.source.errors import DATA_DEPENDENT, TracingError
+from graphguard.trace.source.errors import DATA_DEPENDENT, TracingError, raised
 from graphguard.trace.source.probes import wrote
 from graphguard.trace.source.provenance import RawStack, Stacks, walk
 from graphguard.trace.source.sources import is_ours
@@ -118,6 +122,7 @@ class Recorder(TorchDispatchMode):
         self._values = Values(fake_mode, self.constants, ledger, self.pause)
         self.shared: set[int] = set()
         self.pinned: set[int] = set()
+        self.freed = Freed()
         self._stop = stop
         self.forward_of: dict[int, tuple[int, str]] = {}
         self._alive: list[Any] = []
@@ -215,6 +220,11 @@ class Recorder(TorchDispatchMode):
         with _disable_current_modes():
             return self.constants.real(tensor).clone()
 
+    def resized(self, storage: torch.UntypedStorage, before: int) -> None:
+        """A storage had ``before`` bytes."""
+        if not self.paused:
+            self.freed.resized(self.storages.number(storage), before, storage.nbytes())
+
     def need_elements(self, tensor: FakeTensor) -> None:
         """The program cannot go on without what a tensor holds."""
         if not self.constants.is_known(tensor):
@@ -273,24 +283,31 @@ class Recorder(TorchDispatchMode):
         return self._dispatch(kind, args, kwargs, tensors_in(args))
 
     def _dispatch(self, kind: Kind, args: Any, kwargs: Any, operands: list[torch.Tensor]) -> Any:
-        if kwargs:
-            kwargs = self._faked(kwargs)
-            operands.extend(tensors_in(kwargs))
-        if self.memory.followed:
-            self.memory.refresh(operands)
-        if kind.is_c10d:
-            return self._communicate(kind.operator, args, kwargs)
-        if kind.is_foreign and (out := self._opened(kind, args, kwargs)) is not NotImplemented:
-            return out
-        if kind.unfused is not None and not (kind.needs_values and self.constants.knowledge(operands) == "known"):
-            with autocast_as_called() if kind.is_composite else nullcontext(), self, torch.no_grad():
-                out = kind.unfused(*args, **kwargs)
-            if out is not NotImplemented:
+        try:
+            if kwargs:
+                kwargs = self._faked(kwargs)
+                operands.extend(tensors_in(kwargs))
+            if self.memory.followed:
+                self.memory.refresh(operands)
+            if self.freed.memory:
+                self.freed.used(kind, args, kwargs, self.storages.known)
+            if kind.is_c10d:
+                return self._communicate(kind, args, kwargs)
+            if kind.is_foreign and (out := self._opened(kind, args, kwargs)) is not NotImplemented:
                 return out
-        if kind.takes_masks:
-            args = self._values.by_positions(args, self._lift, self._recorded)
-            operands = tensors_in((args, kwargs))
-        return self._operate(kind, args, kwargs, operands)
+            if kind.unfused is not None and not (kind.needs_values and self.constants.knowledge(operands) == "known"):
+                with autocast_as_called() if kind.is_composite else nullcontext(), self, torch.no_grad():
+                    out = kind.unfused(*args, **kwargs)
+                if out is not NotImplemented:
+                    return out
+            if kind.takes_masks:
+                args = self._values.by_positions(args, self._lift, self._recorded)
+                operands = tensors_in((args, kwargs))
+            return self._operate(kind, args, kwargs, operands)
+        except Exception as error:
+            if cannot_be_recorded(error):
+                raised(error)
+            raise
 
     def _recorded(self, call: Callable[[], Any]) -> Any:
         with self, torch.no_grad():  # inside a dispatch nothing is recorded by itself
@@ -334,6 +351,8 @@ class Recorder(TorchDispatchMode):
             args = grouped(func, args)
         event = self._event(func, args, kwargs, out)
         event.draw = self.draws.of_call(func, args, kwargs, out) if random else None
+        if kind.is_mutable:
+            count_writes(kind, args)
         return out
 
     def _drawn(self, kind: Kind, args: Any, kwargs: Any, operands: list[torch.Tensor]) -> Any:
@@ -463,12 +482,17 @@ class Recorder(TorchDispatchMode):
         return plain(value)
 
     # -- collectives ---------------------------------------------------------------------------------------------------
-    def _communicate(self, func: Any, args: Any, kwargs: Any) -> Any:
+    def _communicate(self, kind: Kind, args: Any, kwargs: Any) -> Any:
+        func = kind.operator
         returns = len(func._schema.returns)  # noqa: SLF001
         if func._schema.name == "c10d::check_for_nan":  # noqa: SLF001
             return None
-        self._values.refuse(func, args)
+        world = state.current_world()
+        gloo = world is not None and world.chose_gloo
+        if self._values.refuse(func, args, gloo=gloo):
+            self.assumed.add(AS_MANY)
         event = self._event(func, args, kwargs, None)
+        count_writes(kind, args, gloo=gloo)
         wrote((args, kwargs))
         work = finished_work(args[0], lambda: self._waited(event))
         out = (args[0], work) if returns == 2 else work if returns == 1 else None

@@ -84,9 +84,9 @@ class Values:
         for call in calls_of(func._schema.name, read, out) or ():  # noqa: SLF001
             communicate(self._ledger, call, self._constants)
 
-    def refuse(self, func: Any, args: Any) -> None:
-        """Raise where a collective is called on tensors of several types."""
-        refuse_unlike(func._schema.name, tuple(with_group(arg) for arg in args))  # noqa: SLF001
+    def refuse(self, func: Any, args: Any, *, gloo: bool) -> bool:
+        """Raise where a collective is called on tensors of several types, or of shapes that no backend takes; whether only gloo does not take them."""
+        return refuse_unlike(func._schema.name, tuple(with_group(arg) for arg in args), gloo=gloo)  # noqa: SLF001
 
     def result(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Run an operator whose result depends on values, all known, on the values."""

@@ -1,6 +1,6 @@
 """Copies of recorded tensors, as the ``copy`` module makes them.
 
-A shallow one shows the same memory.  Deep ones show new memory of the same recording, which they share as the originals share theirs.
+A shallow one shows the same memory.  Deep ones show new memory of the same recording, which they share as the originals share theirs.  Bytes (``pickle``, ``torch.save``) cannot be made of them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from graphguard.trace.calls import state
+from graphguard.trace.source.errors import TracingError
 
 _REAL = (torch.Tensor, torch.nn.Parameter)
+_PICKLED = """a tensor is pickled here, as torch.save does, and only the data decides its bytes
+fix: hand on copies of tensors, such as copy.deepcopy(model.state_dict()), instead of files and bytes"""
 
 
 def install() -> None:
@@ -36,10 +39,25 @@ def install() -> None:
                 self.fake_mode
             )  # an attribute of every recorded tensor, and no copy of it records
             _copy_memory(self, memo)
+            made = original(self, memo)
+            if isinstance(self, torch.nn.Parameter):
+                recorder.born(made)
+            return made
         return original(self, memo)
 
     torch.Tensor.__deepcopy__ = deepcopy
     FakeTensor.__copy__ = _shallow
+    FakeTensor.__reduce_ex__ = _not_pickled(FakeTensor.__reduce_ex__)
+
+
+def _not_pickled(original: Any) -> Any:
+    @functools.wraps(original)
+    def reduce_ex(self: Any, protocol: Any) -> Any:
+        if state.current_recorder() is None:
+            return original(self, protocol)
+        raise TracingError("trace-error", _PICKLED)
+
+    return reduce_ex
 
 
 def _shallow(self: Any) -> Any:

@@ -15,7 +15,7 @@ from torch.utils.file_baton import FileBaton
 
 from graphguard.trace.calls import state
 from graphguard.trace.replace.written_extensions import written
-from graphguard.trace.source.errors import TracingError
+from graphguard.trace.source.errors import TracingError, handled
 
 _try_acquire, _wait = FileBaton.try_acquire, FileBaton.wait
 
@@ -35,11 +35,15 @@ def _refused(baton: FileBaton) -> bool:
     if module is not None:
         _imported_instead(name, module)
         return False
-    raise TracingError(
-        "unsupported-operator",
-        f"the program builds the C++ extension '{name}', and what that computes is not known\n"
-        "fix: check the program with its PyTorch implementation of these operators, or register them by torch.library, with a fake implementation",
-    )
+    with handled():  # as where there is no compiler
+        error = TracingError(
+            "unsupported-operator",
+            f"the program builds the C++ extension '{name}', and what that computes is not known\n"
+            "fix: check the program with its PyTorch implementation of these operators, or register them by torch.library, with a fake implementation",
+        )
+    if (recorder := state.current_recorder()) is not None:
+        recorder.assumed.add(f"the C++ extension '{name}' is not built, and the program does without")
+    raise error
 
 
 def _awaited(baton: FileBaton) -> None:

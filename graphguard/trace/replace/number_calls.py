@@ -1,4 +1,5 @@
-"""Python's own functions on numbers that a program reads from tensors: ``int(counts.sum())``, ``float(norm)``, ``max(norm.item(), 1.0)``, ``len(rows)``, ``math.sqrt(total.item())``, and texts of them.
+"""Python's own functions on numbers that a program reads from tensors: ``int(counts.sum())``, ``float(norm)``, ``max(norm.item(), 1.0)``, ``len(rows)``, ``math.sqrt(total.item())``, and texts of them;
+and what the types of values are to a program, ``type(x) is torch.Tensor``.
 
 Python insists on the number itself, which a recording does not have.  Calls in the user's files come here (:mod:`~graphguard.trace.source.rewriting`), the functions of ``math`` are
 replaced; plain numbers give what they always give.
@@ -21,9 +22,10 @@ from torch.optim import _adafactor
 
 from graphguard.trace.calls import state
 from graphguard.trace.depends.orders import hashed, placed
+from graphguard.trace.replace.classes import class_of, is_read_as, of_its_class
 from graphguard.trace.replace.overrides import known_to_scripts
 from graphguard.trace.replace.shown_arrays import is_shown
-from graphguard.trace.source.rewriting import NAME
+from graphguard.trace.source.rewriting import CLASS, NAME
 
 _SYMBOLS: Final = (torch.SymInt, torch.SymFloat)
 _FUNCTIONS: Final = ("sqrt", "exp", "log", "log2", "log10", "log1p", "expm1", "tanh", "sin", "cos")
@@ -50,9 +52,17 @@ def install() -> None:
 
 
 def called(function: Any, *arguments: Any) -> Any:
-    """``function(*arguments)``; of None, a text with values put into it."""
+    """``function(*arguments)``; of None, a text with values put into it; of ``CLASS``, whose class is asked for."""
     if function is None:
         return _filled(*arguments)
+    if function is isinstance and len(arguments) == 2:
+        return isinstance(*arguments) or is_read_as(*arguments)
+    if function is str or function is repr:
+        return _written(function, *arguments)
+    if function is type:
+        return class_of(*arguments) if len(arguments) == 1 else type(*arguments)
+    if function is CLASS:
+        return of_its_class(*arguments)
     if function is len:
         return _length(*arguments)
     if function is int or function is float:
@@ -151,6 +161,17 @@ def _filled(text: str, values: Any) -> str:
         return "%s" if taken and any(map(_is_unread, islice(waiting, taken))) else place[0]
 
     return _CONVERSION.sub(fit, text) % tuple(_word(value) if _is_unread(value) else value for value in listed)
+
+
+def _written(function: Any, *arguments: Any) -> str:
+    """``str(x)`` or ``repr(x)``."""
+    value = arguments[0] if len(arguments) == 1 else None
+    if isinstance(value, FakeTensor):
+        return f"tensor({_word(value)})"
+    if isinstance(value, _SYMBOLS):
+        return _text(value, "")
+    text: str = function(*arguments)
+    return text
 
 
 def _word(number: Any) -> str:

@@ -112,7 +112,7 @@ class _Recorded:
                 for state in self.specification.states
                 for name in (state.name, *state.aliases)
             }
-            bind_rank(recording, self.leaves, refinement, self.specification, self.mesh, None)
+            bind_rank(recording, self.leaves, refinement, self.specification, unit_of(programs), self.mesh, None)
         self.states = {id(state.tensor): state.name for state in self.named()}
         recording.phase = "forward"
 

@@ -1,6 +1,12 @@
-"""What stops a capture and is the program's fault, or the limits of tracing: it becomes one diagnostic."""
+"""What stops a capture and is the program's fault, or the limits of tracing: it becomes one diagnostic.
+
+What only a recording raises is noted where it is raised: a program whose handler catches it (``except Exception:``) goes on as no real program does.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from graphguard.ir import Span
 from graphguard.ir.capture import Mending
@@ -18,6 +24,7 @@ class TracingError(Exception):
         self.span = span
         self.related = related
         self.mendings: tuple[Mending, ...] = ()
+        raised(self)
 
 
 class UnfitMemoryError(TracingError):
@@ -33,6 +40,35 @@ DATA_DEPENDENT = (
     "a recording holds for all inputs: branch on shapes and constants, or compute with tensors (torch.where)"
 )
 _DEPENDENCE = frozenset(("GuardOnDataDependentSymNode", "DataDependentOutputException", "DynamicOutputShapeException"))
+
+
+_first: list[BaseException] = []
+
+
+def raised(error: BaseException) -> None:
+    """Note what the program is to get, and would not get where nothing is recorded; the first since :func:`forgotten` counts."""
+    if not _first:
+        _first.append(error)
+
+
+def first_raised() -> BaseException | None:
+    """The first error that was noted."""
+    return _first[0] if _first else None
+
+
+@contextmanager
+def handled() -> Iterator[None]:
+    """What is raised inside is not for the program, but for who wrote this."""
+    before = tuple(_first)
+    try:
+        yield
+    finally:
+        _first[:] = before
+
+
+def forgotten() -> None:
+    """Nothing was raised so far: a program begins."""
+    _first.clear()
 
 
 def is_data_dependence(error: BaseException) -> bool:

@@ -1,6 +1,6 @@
 """What Python answers by itself in the user's files, so that nothing could answer it otherwise while a program is recorded: it is compiled as calls of ours.
 
-Calls on numbers that are read, texts of them, and whatever shows the order of a set.  The latter only in files that mention sets, or are :func:`asked for <ask_for_order>`.
+Calls on numbers that are read, texts of them, the types of values, and whatever shows the order of a set.  The latter only in files that mention sets, or are :func:`asked for <ask_for_order>`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,11 @@ import re
 from typing import Any, Final
 
 NAME: Final = "__graphguard_called__"
-"""Among Python's builtins, who answers: ``int(x)`` becomes ``NAME(int, x)``, and ``"%d" % x`` becomes ``NAME(None, "%d", x) + ""``."""
+"""Among Python's builtins, who answers: ``int(x)`` becomes ``NAME(int, x)``, ``"%d" % x`` becomes ``NAME(None, "%d", x) + ""``, and ``x.__class__`` becomes
+``NAME(CLASS, x).__class__``."""
+
+CLASS: Final = "__class__"
+"""Instead of a function: who is asked for its class, which is an object of that class to whoever asks."""
 
 IN_ORDER: Final = "__graphguard_in_order__"
 """``for x in names`` becomes ``for x in IN_ORDER(names)``."""
@@ -19,9 +23,11 @@ IN_ORDER: Final = "__graphguard_in_order__"
 TAKEN: Final = "__graphguard_taken__"
 """``names.pop()`` becomes ``TAKEN(names)``."""
 
-_CALLED: Final = ("len", "int", "float", "max", "min", "hash", "id")
+_CALLED: Final = ("len", "int", "float", "max", "min", "hash", "id", "type", "isinstance", "str", "repr")
 # No method of these names: ``x.max(-1)`` is PyTorch's to answer.
-_MENTIONED: Final = re.compile(rb"""(?<!\.)\b(?:len|int|float|max|min|hash|id)\s*\(|["']\s*%""")
+_MENTIONED: Final = re.compile(
+    rb"""(?<!\.)\b(?:len|int|float|max|min|hash|id|type|isinstance|str|repr)\s*\(|["']\s*%|\.\s*__class__"""
+)
 # Calls, literals (braces without colons, which some texts that are filled in have as well) and operators that make sets.
 _SETS: Final = re.compile(
     rb"\b(?:frozen)?set\b|(?:[=(\[,:|&^*-]|\b(?:in|return|if|else|or|and|yield))\s*\{[^{}:]*[,}]|(?:keys|items)\(\)\s*[-&|^]"
@@ -107,7 +113,7 @@ def answered(text: bytes, path: str) -> ast.Module | bytes:
     return tree
 
 
-_CALLS: Final = (ast.Call, ast.BinOp)
+_CALLS: Final = (ast.Call, ast.BinOp, ast.Attribute)
 _ORDERED: Final = (*_CALLS, ast.For, ast.comprehension, ast.Starred, ast.Assign, ast.AugAssign, ast.YieldFrom)
 
 
@@ -176,10 +182,14 @@ def _in_order(node: ast.expr) -> ast.expr:
     return ast.copy_location(ast.Call(_helper(node, IN_ORDER), [node], []), node)
 
 
-def _answer(node: ast.Call | ast.BinOp) -> None:
+def _answer(node: ast.Call | ast.BinOp | ast.Attribute) -> None:
     if isinstance(node, ast.Call):
         if isinstance(node.func, ast.Name) and node.func.id in _CALLED and node.args and not node.keywords:
             node.args, node.func = [node.func, *node.args], _helper(node.func)
+    elif isinstance(node, ast.Attribute):
+        if node.attr == CLASS and isinstance(node.ctx, ast.Load):
+            asked = ast.copy_location(ast.Constant(CLASS), node.value)
+            node.value = ast.copy_location(ast.Call(_helper(node.value), [asked, node.value], []), node.value)
     elif isinstance(node.op, ast.Mod) and _is_text(node.left):
         none, nothing = ast.Constant(None), ast.Constant("")  # a sum, so that the node stays where and what it is
         shown = ast.Call(_helper(node.left), [none, node.left, node.right], [])

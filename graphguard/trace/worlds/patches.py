@@ -33,6 +33,7 @@ from graphguard.trace.replace import (
     attention,
     batch_norms,
     copies,
+    freed,
     gradients,
     initialisers,
     made_of_numbers,
@@ -75,6 +76,7 @@ def install() -> None:
     premultiplied.watch()
     addresses.install()
     copies.install()
+    freed.install()
     shadowed.install()
     initialisers.install()
     arrays.install()

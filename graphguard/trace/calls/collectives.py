@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import torch
+
 from graphguard.trace.calls.events import Members, Opaque
 
 REDUCE_OPS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor", "premul_sum")
@@ -115,6 +117,8 @@ def refuse_unlike(op: str, args: tuple[Any, ...], *, gloo: bool) -> bool:
         if len(types) > 1:
             told = ", ".join(sorted(map(str, types)))
             raise RuntimeError(f"{calls[0].kind}: all tensors must have the same type, but they have {told}")
+        if types & _NOWHERE and calls[0].kind not in ("send", "recv"):
+            raise RuntimeError(f"{calls[0].kind}: invalid scalar type {next(iter(types))}")
     unlike = [call for call in calls if not _fit(call)]
     for call in unlike:
         if gloo or call.kind in _ALIKE:
@@ -123,6 +127,8 @@ def refuse_unlike(op: str, args: tuple[Any, ...], *, gloo: bool) -> bool:
     return bool(unlike)
 
 
+_NOWHERE: Final = frozenset((torch.int16, torch.uint16, torch.uint32, torch.uint64))
+"""No backend has collectives of these types; gloo sends and receives their bytes."""
 _ALIKE: Final = ("scatter", "gather")
 """All backends compare the shapes of a member's tensor with those of the list."""
 

@@ -28,6 +28,7 @@ _LONG: Final = 1 << 10  # of a number among the arguments that may be a size
 _LARGE: Final = 1 << 12  # of several together
 _APART: Final = 4  # operands of which each is given other types
 _PLAIN: Final = (bool, float, complex, str, torch.dtype, torch.layout, torch.memory_format, type(None))
+_SYMBOLS: Final = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _NARROW: Final = frozenset(
     (
         torch.float16,
@@ -69,6 +70,8 @@ def refuse_shapes(kind: Kind, args: Any, kwargs: Any) -> list[tuple[int, ...]] |
     if kind.operator.namespace not in _NAMESPACES or kind.is_random or kind.needs_values:
         return None
     operands = list(_tensors((args, kwargs)))
+    if any(map(_is_symbol, (*args, *kwargs.values()))):
+        return None
     if not operands or not all(map(_is_small, operands)) or sum(each.numel() for each in operands) > _MOST:
         return None
     types = [operand.dtype for operand in operands]
@@ -97,6 +100,12 @@ class _Dims(dict[int, int]):
     """Other sizes of dims, and no other numbers."""
 
 
+def _is_symbol(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(map(_is_symbol, value))
+    return isinstance(value, _SYMBOLS)
+
+
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         yield value
@@ -119,7 +128,7 @@ def _described(values: Any) -> Iterator[Any]:
             yield torch.Generator
         elif type(value) in (int, float):
             yield type(value), value > 0, value < 0
-        elif isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        elif isinstance(value, _SYMBOLS):
             yield type(value)
         elif isinstance(value, (*_PLAIN, torch.device)):
             yield value
@@ -212,6 +221,8 @@ def _real(value: Any, sizes: dict[int, int], types: Iterator[torch.dtype], place
         if value not in sizes and value > _LONG:
             raise _Unplain
         return value if type(sizes) is _Dims else sizes.get(value, value)
+    if isinstance(value, _SYMBOLS):
+        return 1.0 if isinstance(value, torch.SymFloat) else 1
     if isinstance(value, torch.Generator):
         return torch.Generator()
     return torch.device("cpu") if isinstance(value, torch.device) else value

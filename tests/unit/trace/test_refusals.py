@@ -90,6 +90,56 @@ def test_what_eager_mode_takes_is_taken(name: str) -> None:
     assert record(TAKEN[name], OPERANDS).graph is not None
 
 
+SHAPES: dict[str, Callable[..., object]] = {
+    "a bias of all rows for one row": lambda: F.linear(torch.ones(4, 3), torch.ones(1, 3), torch.ones(2)),
+    "addmm": lambda: torch.addmm(torch.ones(4, 5), torch.ones(4, 3), torch.ones(3, 1)),
+    "index_add": lambda: torch.zeros(4, 3).index_add_(0, torch.tensor([0, 1]), torch.ones(2, 1)),
+    "slice_scatter": lambda: torch.zeros(4, 3).slice_scatter(torch.ones(1, 3), 0, 0, 2),
+    "group_norm's weight": lambda: F.group_norm(torch.ones(2, 4, 3), 2, torch.ones(3), torch.ones(3)),
+}
+FITTING: dict[str, Callable[..., object]] = {
+    "a bias of one row": lambda: F.linear(torch.ones(4, 3), torch.ones(2, 3), torch.ones(1)),
+    "an index at the end": lambda: torch.ones(1, 3).index_select(0, torch.tensor([0])),
+    "a factorisation": lambda: torch.linalg.inv(torch.ones(3, 3)),
+    "a row of a large table": lambda: torch.ones(300, 400).t()[:1] @ torch.ones(300, 2),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_shapes_that_do_not_fit_are_refused(name: str) -> None:
+    with pytest.raises(RuntimeError):
+        SHAPES[name]()
+    with pytest.raises(RuntimeError):
+        record(SHAPES[name], ())
+
+
+@pytest.mark.parametrize("name", FITTING)
+def test_what_only_numbers_decide_is_not_refused(name: str) -> None:
+    record(FITTING[name], ())
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: torch.copysign(x.t(), torch.tensor(1.0)),
+        lambda x: x.t() // torch.tensor(2.0),
+        lambda x: torch.logaddexp(x.t(), x.t()),
+        lambda x: F.batch_norm(x[None].transpose(1, 2), None, None, training=True),
+    ],
+)
+def test_results_lie_as_kernels_lay_them(call: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    found = []
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        result = call(x)
+        found.append(result.stride())
+        return result
+
+    x = torch.ones(4, 3)
+    record(program, (x,))
+    assert found == [call(x).stride()]
+
+
 def test_no_number_is_drawn_to_find_out() -> None:
     torch.manual_seed(3)
     before = torch.get_rng_state()

@@ -82,7 +82,8 @@ def headline(rule: str, edit: Edit, name: str, site: Site, capture: Capture, nam
         case Scale(factor=factor):
             own = site.node.phase != "backward" or re.match(r"out\b|grad\(", name)
             what = f"'{name}'" if own else f"the gradient of '{name}'"
-            return f"{what} is {factor_text(1 / factor, capture, count=count)} times what the specification computes"
+            times = factor_text(1 / factor, capture, count=count, is_sure=False)
+            return f"{what} is {times} times what the specification computes"
         case Bypass():
             return _superfluous(rule, name, site, capture, count)
         case AddAfterReduction():

@@ -88,20 +88,19 @@ def group_size(group: object) -> Fraction:
     return Fraction(len(group) if isinstance(group, tuple) else 1)
 
 
-def factor_text(factor: Fraction, capture: Capture, axis: str = "", count: str = "") -> str:
+def factor_text(factor: Fraction, capture: Capture, axis: str = "", count: str = "", *, is_sure: bool = True) -> str:
     """A factor in terms of mesh axes where it is one of their sizes: ``dp = 2``, ``1/dp = 1/2``, or ``dp or tp = 2``; ``axis`` if it is known.
 
-    ``count`` is what the author calls the number instead.  What is no ratio of small numbers is a root, ``1/sqrt(8) = 0.353553``, else a decimal number.
+    ``count`` is what the author calls the number instead, or as well as an axis of that size, where that is not sure: ``STEPS or dp = 2``.  What is no ratio of small numbers is a root, ``1/sqrt(8) = 0.353553``, else a decimal number.
     """
     if not factor:
         return "0"
     if count == str(factor):
         return count  # as it is written there: no axis, even where one is as large
-    if count:
-        return f"{count} = {factor}" if factor.numerator >= factor.denominator else f"1/{count} = {factor}"
     sizes = {name: extent for name, extent in capture.mesh.items() if extent > 1 and axis in ("", name)}
     for size, shown in ((factor, "{}"), (1 / factor, "1/{}")):
-        names = [name for name, extent in sizes.items() if extent == size]
+        names = [name for name, extent in sizes.items() if extent == size and not (count and is_sure)]
+        names = [count, *names] if count and (size >= 1) else names
         if names:
             inverted = " or ".join(shown.format(name) for name in names)
             return f"{inverted} = {factor}"

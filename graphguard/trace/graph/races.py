@@ -17,6 +17,7 @@ from typing import Any
 from graphguard.ir.spans import Span
 from graphguard.trace.calls.collectives import Call, calls_of
 from graphguard.trace.calls.events import Event, Geometry, Members, Ref
+from graphguard.trace.graph.view_fixes import awaited, is_dropped
 from graphguard.trace.graph.views import itemsize, whole
 from graphguard.trace.source.errors import TracingError
 from graphguard.trace.source.provenance import Stacks
@@ -153,8 +154,13 @@ class Races:
             f"found: a race: the {name} may run at any moment until it is waited for\n"
             f"fix: call {handle} before that"
         )
-        related = () if called is None else ((called, f"the {name} is started here"),)
-        return TracingError("missing-wait", message, self._place(event) or called, related)
+        met = None if event.op == "output" else self._place(event)
+        place, related = self._place(event) or called, ((called, f"the {name} is started here"),) if called else ()
+        if met is not None and called is not None and is_dropped(called):  # nobody can wait for it but there
+            place, related = called, ((met, f"its {what} is {verb} here"),)
+        found = TracingError("missing-wait", message, place, related)
+        found.mendings = awaited(called, name, met) if pending.op.namespace == "c10d" else ()
+        return found
 
     def _place(self, event: Event) -> Span | None:
         for index in (event.stack, event.forward):

@@ -1,4 +1,4 @@
-"""What a call that is given unsuitable memory is called on, as the program writes it, and how its line can be written so that it is given other memory."""
+"""What a call that is given unsuitable memory is called on, as the program writes it, and how its line can be written so that it is given other memory; and how a call is waited for."""
 
 from __future__ import annotations
 
@@ -113,6 +113,88 @@ def cloned(span: Span | None) -> tuple[Mending, ...]:
     edits = tuple((place.span(node), f"{_bracketed(place, node)}.clone()") for node in read)
     names = " and ".join(dict.fromkeys(place.text(node) for node in read))
     return (Mending(f"read a copy of {names}", edits),) if edits else ()
+
+
+def is_dropped(called: Span) -> bool:
+    """Whether a statement is a call alone, so that nothing has what it returns."""
+    place = _place(called)
+    return place is not None and isinstance(place.statement, ast.Expr) and place.statement.value is place.call
+
+
+def awaited(called: Span | None, kind: str, met: Span | None) -> tuple[Mending, ...]:
+    """Ways to wait for an asynchronous call: where its result is ``met``, if its handle is in sight there, and where it is made."""
+    place, reader = _place(called), _place(met)
+    call = None if place is None else place.call
+    if place is None or call is None:
+        return ()
+    statement = place.statement
+    if isinstance(statement, ast.Expr) and statement.value is call:
+        keyword = next((each for each in call.keywords if each.arg == "async_op"), None)
+        before = max(
+            (*call.args, *(each.value for each in call.keywords if each is not keyword)), key=_end, default=None
+        )
+        if keyword is not None and before is not None and _end(before) < _end(keyword.value):
+            start, end = place.span(before), place.span(keyword.value)
+            left_out = Span(place.file, start.end_line, start.end_column, end.end_line, end.end_column)
+            return (Mending(f"call {kind} without async_op", ((left_out, ""),)),)
+        at = place.span(call)
+        return (
+            Mending(
+                f"wait for the {kind}",
+                ((Span(at.file, at.end_line, at.end_column, at.end_line, at.end_column), ".wait()"),),
+            ),
+        )
+    if (
+        not isinstance(statement, ast.Assign)
+        or len(statement.targets) != 1
+        or not isinstance(statement.targets[0], ast.Name)
+    ):
+        return ()
+    handle = statement.targets[0].id
+    if statement.value is call:
+        ways = [] if reader is None or not _is_behind(place, reader) else [reader.before(f"{handle}.wait()")]
+        return tuple(
+            Mending(f"call {handle}.wait() first", (edit,)) for edit in (*ways, place.after(f"{handle}.wait()"))
+        )
+    if isinstance(statement.value, ast.ListComp) and statement.value.elt is call:
+        return (Mending(f"wait for {handle}", (place.after(f"for work in {handle}: work.wait()"),)),)
+    return ()
+
+
+def _end(node: ast.expr) -> tuple[int, int]:
+    return node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
+
+
+def _is_behind(one: _Place, other: _Place) -> bool:
+    """Whether a statement comes behind another in the function that has it, in the same block or in one that begins behind it."""
+    if one.file != other.file:
+        return False
+    for block in _blocks(ast.parse("".join(one.lines))):
+        at = next((i for i, each in enumerate(block) if _spans(each, one.statement)), None)
+        if at is not None and _spans(block[at], one.statement, whole=True):
+            return any(_spans(each, other.statement) and not _defines(each) for each in block[at + 1 :])
+    return False
+
+
+def _blocks(tree: ast.AST) -> list[list[ast.stmt]]:
+    found = [
+        getattr(node, name)
+        for node in ast.walk(tree)
+        for name in ("body", "orelse", "finalbody")
+        if hasattr(node, name)
+    ]
+    return [block for block in found if isinstance(block, list)]
+
+
+def _defines(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+
+
+def _spans(outer: ast.stmt, inner: ast.stmt, *, whole: bool = False) -> bool:
+    """Whether a statement holds another; ``whole``: whether they stand at the same place."""
+    start, end = (outer.lineno, outer.col_offset), (outer.end_lineno or outer.lineno, outer.end_col_offset or 0)
+    first, last = (inner.lineno, inner.col_offset), (inner.end_lineno or inner.lineno, inner.end_col_offset or 0)
+    return (start, end) == (first, last) if whole else start <= first and last <= end
 
 
 def _bracketed(place: _Place, node: ast.expr) -> str:

@@ -84,7 +84,7 @@ _COMMUNICATION = (
         summary="The buffer of an asynchronous collective is used before the program waits for it.",
         what=(
             "Between the call of an asynchronous collective and `wait()` on its handle, a result is read or changed, or an operand is overwritten. "
-            "The message is at the use; the call is the related place. Collectives of one process group may follow each other without a wait: NCCL runs them in order "
+            "The message is at the use and the call is the related place, or the other way round where the program drops the handle. The quick fix waits, or leaves out `async_op=True`. Collectives of one process group may follow each other without a wait: NCCL runs them in order "
             "(not after `init_process_group('gloo')`)."
         ),
         why="It is a race: what is read depends on how far the collective has come. It mostly works on small tensors and fast links.",

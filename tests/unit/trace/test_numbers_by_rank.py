@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from graphguard.trace.claims.placements import layouts_between
 from graphguard.trace.classes.numbers import Number, Sounding
+from graphguard.trace.classes.sounding import Soundings
 
 RANKS = 12
 
@@ -94,3 +96,10 @@ def test_what_is_not_followed_has_its_line() -> None:
     ((file, _),) = sounding.unfollowed
     assert file == __file__
     assert not sounding.split
+
+
+def test_how_a_parameter_is_cut_tells_no_ranks_apart() -> None:
+    soundings = Soundings(0, {"dp": 64, "tp": 2})
+    (layout,) = layouts_between((32, 8), (16, 8), soundings.mesh)
+    assert list(layout) == ["tp"]
+    assert soundings.found().alike == tuple(range(128))

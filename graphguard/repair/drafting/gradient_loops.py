@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from itertools import product
 
 from graphguard.ir import Capture, Span
 from graphguard.repair.graph.edits import InsertReduction
@@ -38,8 +39,10 @@ def unreduced(capture: Capture, guess: Hypothesis) -> Unreduced | None:
     return Unreduced(names, every, ways.pop()) if known and ways <= {"sum", "avg"} else None
 
 
-def in_a_loop(program: Program, span: Span, axis: str, groups: list[str], what: Unreduced) -> Iterator[Draft]:
-    """Drafts with such a loop behind ``loss.backward()``."""
+def in_a_loop(
+    program: Program, span: Span, axis: str, groups: list[str], what: Unreduced, *, is_shared: bool
+) -> Iterator[Draft]:
+    """Drafts with such a loop behind ``loss.backward()``; where the specification runs it, too (``is_shared``), first those that ask for a group."""
     call, dist = program.expression(span), distributed_name(program)
     statement = program.statement(call) if call is not None else None
     match call, statement:
@@ -50,11 +53,16 @@ def in_a_loop(program: Program, span: Span, axis: str, groups: list[str], what: 
             return
     for module in _modules(program, call):
         parameters = _parameters(module, what)
-        for group in groups if parameters else ():
-            lines = _loop(program.indent(behind), parameters, _reduction(program, dist, group, what.reduce))
+        for group, is_asked in product(groups, (True, False)) if parameters else ():
+            if is_asked and not (is_shared and group and what.names == what.all):  # else something reduces the others
+                continue
+            indent = program.indent(behind)
+            inner = f"{indent}    " if is_asked else indent
+            lines = _loop(inner, parameters, _reduction(program, dist, group, what.reduce))
             end = behind.end_lineno or behind.lineno
             at = Span(program.file, end + 1, 1, end + 1, 1)
-            yield Draft(f"all_reduce the gradients of {parameters} over '{axis}'", (TextEdit(at, lines),))
+            asked = f"{indent}if {group} is not None:\n" if is_asked else ""
+            yield Draft(f"all_reduce the gradients of {parameters} over '{axis}'", (TextEdit(at, asked + lines),))
 
 
 def _loop(indent: str, parameters: str, body: Collection[str]) -> str:

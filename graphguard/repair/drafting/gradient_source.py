@@ -37,7 +37,10 @@ def reduced_gradient(
         yield from source.insert_reduction(program, span, edit, capture)
     elif node.stack >= 0:  # the program itself asked for its gradients
         what = unreduced(capture, guess)
-        yield from in_a_loop(program, span, axis, groups, what) if what is not None else ()
+        is_shared = capture.spec is not None and any(
+            (frame.span.file, frame.span.line) == (span.file, span.line) for frame in capture.spec.frames
+        )
+        yield from in_a_loop(program, span, axis, groups, what, is_shared=is_shared) if what is not None else ()
         yield from gradients.after_backward(program, span, axis, groups, _read_as(capture, guess, sources))
         yield from gradients.reduced_results(program, span, axis, groups)
     yield from gradients.in_backward(program, span, axis, sources.programs())

@@ -50,6 +50,7 @@ from graphguard.repair.shards.unlike import unlike
 
 COUNTED = 5  # how much less likely it is that a count should not be summed over the ranks
 REDUCED = 3  # how much less likely a factor is within autograd than at a reduction that explains it
+STEPPED = 2  # how much less likely it is that parameters are to be reduced than their gradients
 ALONE = 3  # how much less likely it is that only one pass through a source line is wrong
 _WHERE = frozenset({"tensors", "others", "position", "addition", "reduction", "earlier", "masks", "readers"})
 
@@ -114,6 +115,7 @@ def hypotheses(
     found.extend(called(around))
     found.extend(_at_outputs(around, ratios, promises))
     found = list(_of_other_numbers(found, literal))
+    found.extend(_at_other_passes(found, sites.values(), capture))
     found = [
         (rule, edit, site, cost + _unlikely(edit, site, cost, proof, named) + _within_autograd(edit, site, around))
         for rule, edit, site, cost in found
@@ -122,6 +124,32 @@ def hypotheses(
         and not (isinstance(edit, InsertReduction) and only_added_to(site, around))
     ]
     return sorted(_families(found, places, passes), key=lambda guess: (guess.cost, guess.site.number))
+
+
+def _at_other_passes(guesses: list[Guess], sites: Iterable[Site], capture: Capture) -> list[Guess]:
+    """Gradients that are to be averaged in one pass through a step are to be averaged in the others, in which what comes of them is another value already, so that no factor shows."""
+    producers = {rank: capture.ranks[rank].producers() for rank in {min(site.position) for site in sites}}
+
+    def written_as(site: Site) -> Hashable:
+        """The place of a call in the source, and what it is called on: the gradients of both operands of a product are products there."""
+        node, rank = site.node, min(site.position)
+        graph, made = capture.ranks[rank], producers[rank]
+        given = tuple((graph.types[var], graph.nodes[made[var]].op if var in made else "") for var in node.operands())
+        return node.op, node.stack, node.forward, node.module, node.phase, given
+
+    alike: dict[Hashable, list[Site]] = {}
+    for site in sites:
+        alike.setdefault(written_as(site), []).append(site)
+    known = {(site.number, edit.reduce) for _, edit, site, _ in guesses if isinstance(edit, InsertReduction)}
+    found: list[Guess] = []
+    for rule, edit, site, cost in guesses:
+        if not isinstance(edit, InsertReduction) or edit.reduce != "avg" or site.node.phase != "backward":
+            continue
+        for other in alike[written_as(site)]:
+            if (other.number, edit.reduce) not in known and edit.tensors.keys() == other.tensors.keys():
+                known.add((other.number, edit.reduce))
+                found.append((rule, replace(edit, tensors=other.tensors), other, cost))
+    return found
 
 
 def _of_other_numbers(guesses: list[Guess], literal: Callable[[Site], bool]) -> Iterator[Guess]:
@@ -140,8 +168,10 @@ def _of_other_numbers(guesses: list[Guess], literal: Callable[[Site], bool]) -> 
 
 
 def _unlikely(edit: Edit, site: Site, cost: int, proof: Proof, named: Callable[[Site], bool]) -> int:
-    """How much less likely a guess is by what it is about: a part of an expression, or the sum of a count that each rank has worked out."""
+    """How much less likely a guess is by what it is about: a part of an expression, what an optimizer makes of gradients, or the sum of a count that each rank has worked out."""
     if isinstance(edit, InsertReduction):
+        if site.node.phase == "step":
+            return STEPPED
         return 1 if 1 <= cost <= 3 and site.node.phase != "backward" and not named(site) else 0
     if isinstance(edit, OtherCalls) and isinstance(edit.means, Sending):
         return 0 if edit.means.later or named(_maker(edit.means.tensors, site, proof.capture)) else 1

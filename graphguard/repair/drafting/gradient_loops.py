@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from graphguard.ir import Capture, Span
+from graphguard.ops import REDUCTIONS
 from graphguard.repair.graph.edits import InsertReduction
 from graphguard.repair.graph.leaves import leaf_behind
 from graphguard.repair.text.program import Program
@@ -29,9 +30,12 @@ class Unreduced:
 
 
 def unreduced(capture: Capture, guess: Hypothesis) -> Unreduced | None:
-    """What a guess reduces, if that is the gradients of parameters, all in one way; else None."""
+    """What a guess reduces, if that is the gradients of parameters, all in one way, which nothing reduces too late; else None."""
     rank = min(guess.site.position)
     edits = [edit for edit in guess.edits if isinstance(edit, InsertReduction) and rank in edit.tensors]
+    late = {var for node in capture.ranks[rank].nodes if node.op in REDUCTIONS for var in node.reads}
+    if any(edit.tensors[rank] in late for edit in edits):
+        return None
     every = frozenset(leaf.name for leaf in capture.leaves if leaf.kind == "parameter")
     names = frozenset(leaf_behind(capture.ranks[rank], edit.tensors[rank]) for edit in edits)
     ways = {edit.reduce for edit in edits}

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from graphguard.ir import Graph
+from graphguard.ir.graph import COLLECTIVES
 
 Line = tuple[str, int]
 
@@ -20,11 +21,15 @@ class Flows:
     _by_line: list[tuple[Graph, dict[Line, set[int]]]] = field(default_factory=list)
 
     def between(self, file: str, first: ast.stmt, second: ast.stmt) -> bool:
-        """Whether a call that the second of two statements makes reads what one of the first gave or changed."""
+        """Whether a call that the second of two statements makes reads what one of the first gave or changed, or exchanges what one of the first has read before."""
         for graph, lines in self._lines():
-            given = {out for index in _under(lines, file, first) for out in graph.nodes[index].outs}
-            if given and any(not given.isdisjoint(graph.nodes[each].reads) for each in _under(lines, file, second)):
-                return True
+            earlier = [graph.nodes[index] for index in _under(lines, file, first)]
+            later = [graph.nodes[index] for index in _under(lines, file, second)] if earlier else []
+            given = {out for node in earlier for out in node.outs}
+            read = {var for node in earlier for var in node.reads}
+            for node in later:
+                if not given.isdisjoint(node.reads) or (node.op in COLLECTIVES and not read.isdisjoint(node.reads)):
+                    return True
         return False
 
     def _lines(self) -> list[tuple[Graph, dict[Line, set[int]]]]:

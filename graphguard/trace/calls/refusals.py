@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 
 import torch
 
+from graphguard.ops import traits_of
 from graphguard.trace.calls.geometry import stride_of
 from graphguard.trace.calls.kinds import Kind
 
@@ -74,6 +75,8 @@ def refuse_shapes(kind: Kind, args: Any, kwargs: Any) -> list[tuple[int, ...]] |
         return None
     if not operands or not all(map(_is_small, operands)) or sum(each.numel() for each in operands) > _MOST:
         return None
+    if not _is_of_places(kind) and any(map(_counts, operands)):
+        return None  # lengths, offsets: whether they fit the other operands is a matter of their numbers
     types = [operand.dtype for operand in operands]
     try:
         found = _tried(kind, args, kwargs, {}, types)
@@ -94,6 +97,16 @@ def refuse_shapes(kind: Kind, args: Any, kwargs: Any) -> list[tuple[int, ...]] |
         ):
             raise type(found)(str(found).splitlines()[0])
     return None
+
+
+def _counts(operand: torch.Tensor) -> bool:
+    return not (operand.dtype.is_floating_point or operand.dtype.is_complex or operand.dtype is torch.bool)
+
+
+def _is_of_places(kind: Kind) -> bool:
+    """Whether integers among the operands say places, of which the first fits everywhere."""
+    traits = traits_of(kind.text)
+    return traits.stores or traits.indexes or traits.looks_up is not None or traits.exact == "chosen"
 
 
 class _Dims(dict[int, int]):

@@ -188,7 +188,7 @@ class Recorder(TorchDispatchMode):
         self.need_all()
         groups: dict[int, list[Event]] = {}
         storages: set[int] = set()
-        with torch.no_grad(), self.memory.given():
+        with torch.no_grad(), self.memory.given(), self.freed.earlier():
             for memory, value, before in writes:
                 index = self.births.first_read(self.ref(memory).storage) if before is None else before
                 start = len(self.events)

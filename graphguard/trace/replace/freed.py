@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, Final
 
@@ -37,6 +38,15 @@ class Freed:
             self.memory[number] = False
         elif after and number in self.memory:
             self.memory[number] = True
+
+    @contextmanager
+    def earlier(self) -> Iterator[None]:
+        """What is called inside stands before calls that were made already, when the memory was there."""
+        memory, self.memory = self.memory, {}
+        try:
+            yield
+        finally:
+            self.memory = memory
 
     def used(self, kind: Kind, args: Any, kwargs: Any, number: Callable[[torch.Tensor], int | None]) -> None:
         """A call is made; raises what PyTorch does where it needs memory that is gone, and ``TracingError`` where it reads what was lost with it."""

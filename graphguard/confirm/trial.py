@@ -51,7 +51,8 @@ class Failure:
 
 @dataclass(slots=True)
 class Trial:
-    """A capture being run: its promises, its fuel, and how many draws were made.  ``soft``: casts to narrower types round nothing."""
+    """A capture being run: its promises, its fuel, and how many draws were made.  ``soft``: casts to narrower types round nothing.  ``reduced``: at reduced extents, where
+    a look-up outside of its table may be one of the extents."""
 
     capture: Capture
     promises: tuple[Promise, ...]
@@ -268,12 +269,14 @@ class Trial:
             frozenset(), jitter, self.own, self.numbers, ours, held, self.single, "own" if jitter is None else "random"
         )
         how = replace(plain, sharp=self.sharp, tied=theirs, ties=ties)
-        own_outside: list[tuple[int, Node]] | None = None if self.reduced else []
         # What the specification makes of memory that nobody wrote is open; what ranks make of it is another value than the specification's.
         plain = replace(plain, memory=1 if jitter is None else int(torch.randint(2, 1 << 31, (), generator=jitter)))
         _begin(self.fuel, self.work[0])
-        expected = run_graph(self.capture.spec, leaves, how=replace(plain, outside=own_outside))
-        return expected, self.ranks(leaves, replace(how, outside=None if own_outside != [] else []))
+        plain, how = replace(plain, outside=set()), replace(how, outside=set())
+        expected, found = run_graph(self.capture.spec, leaves, how=plain), self.ranks(leaves, how)
+        for rank in how.outside if not plain.outside and not self.reduced else ():
+            _leave_out(self.capture.ranks[rank], found[rank])
+        return expected, found
 
     def _held(self, asks: bool) -> Held | None:
         return Held(self.casts, self.settled, asks, self.soft) if self.casts else None
@@ -301,6 +304,13 @@ class Trial:
                         var = graph.outputs[name]
                         moved[name] = max(moved[name], _distance(before[var], after[var]))
         return moved, runs, tied
+
+
+def _leave_out(graph: Graph, values: Values) -> None:
+    """A rank that ends in an error has no outputs."""
+    for out in set(graph.outputs.values()):
+        if values[out].dtype.is_floating_point:
+            values[out] = torch.full_like(values[out], torch.nan)
 
 
 def _begin(fuel: Fuel, steps: int) -> None:

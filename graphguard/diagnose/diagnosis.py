@@ -148,8 +148,10 @@ def _where_else(finding: Finding, placed: Finding) -> list[Finding]:
 
 
 def _handed_out_partial(repair: Repair | None) -> bool:
-    """Whether several gradients are reduced as they are handed out: what all of them come through may be a sum already."""
+    """Whether several gradients are reduced as they are handed out, and not to an optimizer: what all of them come through may be a sum already."""
     if repair is None or repair.hypothesis.rule != "gradient-not-reduced":
+        return False
+    if any(node.phase == "step" for node in repair.before.ranks[min(repair.hypothesis.site.position)].nodes):
         return False
     return bool(repair.hypothesis.others) and all(isinstance(edit, InsertReduction) for edit in repair.hypothesis.edits)
 

@@ -83,7 +83,7 @@ class Arithmetic:
     float32 that were computed before the recording, and rounded then.  They move by as much as their type rounds, and so do ``numbers`` of calls.  ``tied`` is filled with the calls of
     disturbed runs that chose among equal numbers: another run may choose otherwise.  ``held`` has the numbers that there are by type, which casts to their type leave as they are.
     Memory that nobody wrote holds what ``memory`` makes of rank, call and element; that of the calls in ``anew``, by rank and index, something else.
-    ``outside`` is filled with look-ups outside of their table, which PyTorch refuses: after one a rank has no outputs.
+    ``outside`` is filled with the ranks that look up outside of a table, for which PyTorch raises an error.
     ``single``: float32 is the widest type of both programs, so an element of a literal in it is the number that was rounded to it, as a number in a call is.
     """
 
@@ -97,7 +97,7 @@ class Arithmetic:
     ties: Ties = "own"
     memory: int = 0
     anew: Collection[tuple[int, int]] = ()
-    outside: list[tuple[int, Node]] | None = None
+    outside: set[int] = field(default_factory=set)
 
     def literal(self, constant: Constant) -> torch.Tensor:
         """The elements of a literal."""
@@ -176,8 +176,8 @@ class _Rank:
             results = (self.values[node.args[0]],)
         else:
             results = call(self.graph, node, values, how.sharp)
-        if how.outside is not None and is_outside(node, values, results):
-            how.outside.append((self.number, node))
+        if is_outside(node, values, results):
+            how.outside.add(self.number)
         if how.held is not None and not is_cast(self.graph, node):
             for out, value in zip(node.outs, results, strict=False):
                 how.held.add(self.graph, out, value)
@@ -243,11 +243,6 @@ def run_ranks(
                 _run_collective(step, ranks)
             else:
                 ranks[step[0]].run(step[1])
-    for number in {number for number, _ in how.outside or ()}:
-        values = ranks[number].values
-        for out in set(graphs[number].outputs.values()):
-            if values[out].dtype.is_floating_point:
-                values[out] = torch.full_like(values[out], torch.nan)
     return [rank.values for rank in ranks]
 
 

@@ -50,7 +50,6 @@ from graphguard.repair.shards.unlike import unlike
 
 COUNTED = 5  # how much less likely it is that a count should not be summed over the ranks
 REDUCED = 3  # how much less likely a factor is within autograd than at a reduction that explains it
-STEPPED = 2  # how much less likely it is that parameters are to be reduced than their gradients
 ALONE = 3  # how much less likely it is that only one pass through a source line is wrong
 _WHERE = frozenset({"tensors", "others", "position", "addition", "reduction", "earlier", "masks", "readers"})
 
@@ -168,10 +167,8 @@ def _of_other_numbers(guesses: list[Guess], literal: Callable[[Site], bool]) -> 
 
 
 def _unlikely(edit: Edit, site: Site, cost: int, proof: Proof, named: Callable[[Site], bool]) -> int:
-    """How much less likely a guess is by what it is about: a part of an expression, what an optimizer makes of gradients, or the sum of a count that each rank has worked out."""
+    """How much less likely a guess is by what it is about: a part of an expression, or the sum of a count that each rank has worked out."""
     if isinstance(edit, InsertReduction):
-        if site.node.phase == "step":
-            return STEPPED
         return 1 if 1 <= cost <= 3 and site.node.phase != "backward" and not named(site) else 0
     if isinstance(edit, OtherCalls) and isinstance(edit.means, Sending):
         return 0 if edit.means.later or named(_maker(edit.means.tensors, site, proof.capture)) else 1

@@ -22,7 +22,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_
 
 from graphguard.trace.calls.geometry import stride_of
 from graphguard.trace.calls.kinds import Kind, kind_of
-from graphguard.trace.calls.refusals import refuse_shapes, refuse_types
+from graphguard.trace.calls.refusals import ask_kernel, refuse_types
 from graphguard.trace.calls.shapes import shape_function
 
 _NAMESPACES = frozenset(("aten", "prims", "gg"))
@@ -174,7 +174,7 @@ class Kernels:
         if answer is not None:
             return func(*args, **kwargs) if answer is _NOT_PLAIN else self._results(answer, operands)
         refuse_types(kind, args, kwargs)
-        strides = refuse_shapes(kind, args, kwargs)
+        strides = ask_kernel(kind, args, kwargs)
         if len(self.answers) >= _MOST:
             self.answers.clear()
         out = self._by_its_kernel(kind, args, kwargs, operands)

@@ -66,8 +66,9 @@ def refuse_types(kind: Kind, args: Any, kwargs: Any) -> None:
         raise known[0](known[1])
 
 
-def refuse_shapes(kind: Kind, args: Any, kwargs: Any) -> list[tuple[int, ...]] | None:
-    """Raise the error that a kernel would on operands of these shapes, where they are small; else the strides of its results, where operands lie in another order than row by row, on a CPU."""
+def ask_kernel(kind: Kind, args: Any, kwargs: Any) -> list[tuple[int, ...]] | None:
+    """What PyTorch's kernel for CPUs does with operands of these very shapes, where they are small: raise its error where the shapes are the reason, or the strides of its
+    results; None where it was not asked, or row by row is what everybody expects."""
     if kind.operator.namespace not in _NAMESPACES or kind.is_random or kind.needs_values:
         return None
     operands = list(_tensors((args, kwargs)))
@@ -82,8 +83,9 @@ def refuse_shapes(kind: Kind, args: Any, kwargs: Any) -> list[tuple[int, ...]] |
         found = _tried(kind, args, kwargs, {}, types)
         if not isinstance(found, Exception):
             results = found if isinstance(found, (list, tuple)) else (found,)
-            lie_otherwise = not all(each.is_contiguous() and each.device.type == "cpu" for each in operands)
-            known = lie_otherwise and all(isinstance(each, torch.Tensor) for each in results)
+            lie_otherwise = not all(each.is_contiguous() for each in operands)
+            is_here = all(each.device.type == "cpu" for each in operands)  # other devices have kernels of their own
+            known = lie_otherwise and is_here and all(isinstance(each, torch.Tensor) for each in results)
             return [tuple(stride_of(each)) for each in results] if known else None
         if isinstance(found, NotImplementedError) or _error(kind, args, kwargs, {}, types, place=1) is None:
             return None

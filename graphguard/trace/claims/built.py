@@ -45,7 +45,10 @@ def filled_otherwise(recording: Recording, one: Related, mesh: Mesh) -> str | No
 
 
 def _not_compared(recording: Recording, one: Related) -> str | None:
-    """What is assumed of a buffer that both programs wrote, and of which the numbers are not known: they are too many, or follow from what is not."""
+    """What is assumed of a buffer that both programs wrote, or of a tensor that a function closes over, of which the numbers are not known: they are too many, or follow from what is not."""
+    own = one.state
+    if not own.owners and isinstance(own.tensor, FakeTensor) and recording.is_computed(own.tensor):
+        return f"'{own.name}', which the implementation computes while it is built, is what the specification has: how it is computed is not compared"
     tensors = (one.source.tensor, one.state.tensor)
     if one.state.kind != "buffer" or any(each.requires_grad for each in tensors):
         return None

@@ -32,10 +32,10 @@ from graphguard.trace.source.errors import TracingError
 def computed(recording: Recording, unit: Unit) -> frozenset[int]:
     """The tensors, by identity, that a function closes over and that were computed of its modules' parameters while it was built: shards that it cut out of them.
 
-    They are no parameters of their own.
+    They are no parameters of their own; those that the program trains are.
     """
     owned = [state.tensor for state in unit.states if state.owners]
-    loose = [state.tensor for state in unit.states if not state.owners]
+    loose = [state.tensor for state in unit.states if not state.owners and not state.tensor.requires_grad]
     if not owned or not loose:
         return frozenset()
     origins = recording.origins(owned)

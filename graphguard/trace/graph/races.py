@@ -17,8 +17,8 @@ from typing import Any
 from graphguard.ir.spans import Span
 from graphguard.trace.calls.collectives import Call, calls_of
 from graphguard.trace.calls.events import Event, Geometry, Members, Ref
-from graphguard.trace.graph.view_fixes import awaited, is_dropped
 from graphguard.trace.graph.views import itemsize, whole
+from graphguard.trace.graph.wait_fixes import awaited, is_dropped
 from graphguard.trace.source.errors import TracingError
 from graphguard.trace.source.provenance import Stacks
 

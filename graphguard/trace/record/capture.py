@@ -303,6 +303,15 @@ class Recording:
         number = self._recorder.number_of(tensor)
         return number is None or any(number in _filled(event) for event in self._recorder.events)
 
+    def is_computed(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor's elements were computed of other memory, and not just made or drawn."""
+        number = self._recorder.number_of(tensor)
+        return any(
+            event.read - {number} and number in {ref.storage for ref in (*event.written, *refs_in(event.outs))}
+            for event in self._recorder.events
+            if not isinstance(event.op, str)
+        )
+
     def bind_if_equal(self, tensor: torch.Tensor, outside: torch.Tensor) -> None:
         """Where ``tensor`` is known to hold the very bits of one that was made before the recording, it is that literal."""
         local = getattr(tensor, "_local_tensor", tensor)

@@ -42,6 +42,11 @@ DATA_DEPENDENT = (
 _DEPENDENCE = frozenset(("GuardOnDataDependentSymNode", "DataDependentOutputException", "DynamicOutputShapeException"))
 
 
+def is_data_dependence(error: BaseException) -> bool:
+    """Whether PyTorch says that the program needs a value, such as for a branch, that only the data decides."""
+    return type(error).__name__ in _DEPENDENCE
+
+
 _first: list[BaseException] = []
 
 
@@ -69,8 +74,3 @@ def handled() -> Iterator[None]:
 def forgotten() -> None:
     """Nothing was raised so far: a program begins."""
     _first.clear()
-
-
-def is_data_dependence(error: BaseException) -> bool:
-    """Whether PyTorch says that the program needs a value, such as for a branch, that only the data decides."""
-    return type(error).__name__ in _DEPENDENCE

@@ -141,10 +141,9 @@ def _by_place(span: Span | None, sources: Sources, before: tuple[TextEdit, ...])
 
 
 def _bytes(capture: Capture, guess: Hypothesis) -> int:
-    """Bytes that a repair sends per rank: the size of the tensor that it reduces."""
-    if not isinstance(guess.edit, InsertReduction):
-        return 0
-    rank, var = next(iter(guess.edit.tensors.items()))
-    kind = capture.ranks[rank].types[var]
-    sizes = [size for size in kind.shape if isinstance(size, int)]
-    return math.prod(sizes) * ELEMENT_BYTES.get(kind.dtype, 4)
+    """Bytes that a repair sends per rank: the sizes of the tensors that it reduces."""
+    reduced = [next(iter(edit.tensors.items())) for edit in guess.edits if isinstance(edit, InsertReduction)]
+    kinds = [capture.ranks[rank].types[var] for rank, var in reduced]
+    return sum(
+        math.prod(n for n in kind.shape if isinstance(n, int)) * ELEMENT_BYTES.get(kind.dtype, 4) for kind in kinds
+    )

@@ -44,15 +44,24 @@ def unreduced(capture: Capture, guess: Hypothesis) -> Unreduced | None:
 
 
 def in_a_loop(
-    program: Program, span: Span, axis: str, groups: list[str], what: Unreduced, *, is_shared: bool
+    program: Program,
+    span: Span,
+    axis: str,
+    groups: list[str],
+    what: Unreduced,
+    readers: Collection[Span],
+    *,
+    is_shared: bool,
 ) -> Iterator[Draft]:
-    """Drafts with such a loop behind ``loss.backward()``; where the specification runs it, too (``is_shared``), first those that ask for a group."""
+    """Drafts with such a loop behind ``loss.backward()``, or behind the loops around it in which nothing reads the gradients.
+
+    ``readers``: where they are read.  Where the specification runs the call, too (``is_shared``), those that ask for a group come first.
+    """
     call, dist = program.expression(span), distributed_name(program)
     statement = program.statement(call) if call is not None else None
     match call, statement:
         case ast.Call(func=ast.Attribute(attr="backward")), ast.Expr() if dist is not None:
-            loops = [outer for outer in program.ancestors(call) if isinstance(outer, ast.For | ast.While)]
-            behind = loops[-1] if loops else statement
+            behind = _behind(program, statement, readers)
         case _:
             return
     for module in _modules(program, call):
@@ -67,6 +76,18 @@ def in_a_loop(
             at = Span(program.file, end + 1, 1, end + 1, 1)
             asked = f"{indent}if {group} is not None:\n" if is_asked else ""
             yield Draft(f"all_reduce the gradients of {parameters} over '{axis}'", (TextEdit(at, asked + lines),))
+
+
+def _behind(program: Program, statement: ast.Expr, readers: Collection[Span]) -> ast.stmt:
+    """The backward pass, or the outermost loop of micro-batches: one that ends before an optimizer reads what it has added up."""
+    behind: ast.stmt = statement
+    others = [at.line for at in readers if at.file == program.file and at.line != statement.lineno]
+    for outer in program.ancestors(statement):
+        if isinstance(outer, ast.For | ast.While):
+            if any(outer.lineno <= line <= (outer.end_lineno or outer.lineno) for line in others):
+                break
+            behind = outer
+    return behind
 
 
 def _loop(indent: str, parameters: str, body: Collection[str]) -> str:

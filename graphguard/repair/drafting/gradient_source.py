@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
-from graphguard.ir import Capture, Span, Var
+from graphguard.ir import Capture, Span
 from graphguard.repair.backward.asked import is_computed
 from graphguard.repair.drafting.gradient_loops import in_a_loop, unreduced
 from graphguard.repair.graph.edits import InsertReduction
@@ -40,7 +41,10 @@ def reduced_gradient(
         is_shared = capture.spec is not None and any(
             (frame.span.file, frame.span.line) == (span.file, span.line) for frame in capture.spec.frames
         )
-        yield from in_a_loop(program, span, axis, groups, what, is_shared=is_shared) if what is not None else ()
+        if what is not None:
+            yield from in_a_loop(
+                program, span, axis, groups, what, _readers(capture, guess, sources), is_shared=is_shared
+            )
         yield from gradients.after_backward(program, span, axis, groups, _read_as(capture, guess, sources))
         yield from gradients.reduced_results(program, span, axis, groups)
     yield from gradients.in_backward(program, span, axis, sources.programs())
@@ -64,16 +68,21 @@ def _parameters(capture: Capture, guess: Hypothesis) -> list[str]:
 
 def _read_as(capture: Capture, guess: Hypothesis, sources: Sources) -> set[str]:
     """The names in the expressions that compute with the tensor of a guess."""
-    rank = min(guess.site.position)
-    graph, tensors = capture.ranks[rank], getattr(guess.edit, "tensors", {})
-    var: Var | None = tensors.get(rank)
-    places = (sources.place(graph, node) for node in graph.nodes if var is not None and var in node.operands())
     values = (
         program.expression(place)
-        for place in places
-        if place is not None and (program := sources.program(place.file)) is not None
+        for place in _readers(capture, replace(guess, others=()), sources)
+        if (program := sources.program(place.file)) is not None
     )
     return {node.id for value in values if value is not None for node in ast.walk(value) if isinstance(node, ast.Name)}
+
+
+def _readers(capture: Capture, guess: Hypothesis, sources: Sources) -> list[Span]:
+    """Where the tensors of a guess are read."""
+    rank = min(guess.site.position)
+    graph, tensors = capture.ranks[rank], (getattr(edit, "tensors", {}) for edit in guess.edits)
+    read = {each[rank] for each in tensors if rank in each}
+    places = (sources.place(graph, node) for node in graph.nodes if not read.isdisjoint(node.reads))
+    return [place for place in places if place is not None]
 
 
 def _within(capture: Capture, guess: Hypothesis, program: Program, span: Span, sources: Sources) -> bool:

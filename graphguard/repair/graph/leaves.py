@@ -6,7 +6,8 @@ from graphguard.ir import Graph, Node, Var
 from graphguard.ops import aten, operators
 from graphguard.repair.graph.slices import REARRANGING
 
-_CARRYING = REARRANGING | operators(lambda op: op.symbol in ("*", "/")) | {aten.add.Tensor}
+_ADDING = {aten.add.Tensor}
+_CARRYING = REARRANGING | operators(lambda op: op.symbol in ("*", "/")) | _ADDING
 _STEPS = 4  # operators between a tensor and the gradient that it is computed from
 
 
@@ -25,22 +26,21 @@ def differentiated_leaf(graph: Graph, node: Node) -> str:
 
 
 def leaf_behind(graph: Graph, var: Var) -> str:
-    """The parameter or input that a tensor, or the gradient that it is computed from, is of; an empty text where it is not seen."""
-    named, producers = {**graph.inputs, **graph.labels}, graph.producers()
-    for _ in range(_STEPS):
-        if var in named:
-            return named[var]
-        index = producers.get(var)
-        if index is None:
-            return ""
-        node = graph.nodes[index]
-        if node.phase == "backward" and (leaf := differentiated_leaf(graph, node)):
-            return leaf
-        operands = set(node.operands())
-        if len(operands) != 1:
-            return ""
-        var = operands.pop()
-    return ""
+    """The parameter or input that a tensor, or the gradient that it is computed from or that passes add up to it, is of; an empty text where it is not seen."""
+    named, producers, found = {**graph.inputs, **graph.labels}, graph.producers(), set()
+    waiting = [(var, _STEPS)]
+    for var, steps in waiting:
+        node = graph.nodes[producers[var]] if var in producers else None
+        leaf = named.get(var, "")
+        if not leaf and node is not None and node.phase == "backward":
+            leaf = differentiated_leaf(graph, node)
+        operands = set(node.operands()) if node is not None else set()
+        adds = node is not None and node.op in _ADDING and node.phase == "backward"
+        if leaf or not steps or not (adds or len(operands) == 1):
+            found.add(leaf)
+        else:
+            waiting += [(operand, steps if adds else steps - 1) for operand in operands]
+    return found.pop() if len(found) == 1 else ""
 
 
 def gradient_ahead(graph: Graph, var: Var) -> str:

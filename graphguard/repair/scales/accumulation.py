@@ -13,17 +13,17 @@ from graphguard.repair.graph.slices import Site
 from graphguard.repair.text.program import Program, assigned_name
 from graphguard.repair.writing.source import Draft, Reduce, groups_for, line_after
 
-_ADDING = frozenset({aten.add.Tensor})
+ADDING = frozenset({aten.add.Tensor})
 _SUMMING = operators(lambda op: op.sums or op.symbol in ("+", "-"))
 
 
 def only_added_to(site: Site, around: Neighbours) -> bool:
     """Whether a sum is read by the next pass through the line that made it alone: it is not the whole sum yet."""
-    if site.node.op not in _ADDING or site.node.stack < 0:
+    if site.node.op not in ADDING or site.node.stack < 0:
         return False
     readers = around.readers_of(site)
     return bool(readers) and all(
-        each.node.op in _ADDING and each.node.stack == site.node.stack and min(each.position) == min(site.position)
+        each.node.op in ADDING and each.node.stack == site.node.stack and min(each.position) == min(site.position)
         for each in readers
     )
 

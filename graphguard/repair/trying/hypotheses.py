@@ -5,7 +5,7 @@ A hypothesis is only a guess: it counts once the edited program is proved.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 
@@ -35,7 +35,7 @@ from graphguard.repair.operators.guesses import axis_factors, guesses_at
 from graphguard.repair.operators.guided import guided
 from graphguard.repair.operators.parameters import parameters
 from graphguard.repair.operators.siblings import siblings
-from graphguard.repair.scales.accumulation import only_added_to
+from graphguard.repair.scales.accumulation import ADDING, only_added_to
 from graphguard.repair.scales.constants import constants
 from graphguard.repair.scales.counted_targets import counted_targets
 from graphguard.repair.scales.means import means
@@ -51,6 +51,7 @@ from graphguard.repair.shards.unlike import unlike
 COUNTED = 5  # how much less likely it is that a count should not be summed over the ranks
 REDUCED = 3  # how much less likely a factor is within autograd than at a reduction that explains it
 ALONE = 3  # how much less likely it is that only one pass through a source line is wrong
+SUMMED = 2  # how much less likely it is that a summand of a gradient is to be reduced, and not the sum
 _WHERE = frozenset({"tensors", "others", "position", "addition", "reduction", "earlier", "masks", "readers"})
 
 
@@ -115,8 +116,17 @@ def hypotheses(
     found.extend(_at_outputs(around, ratios, promises))
     found = list(_of_other_numbers(found, literal))
     found.extend(_at_other_passes(found, sites.values(), capture))
+    reduced = {(site.number, edit.axis, edit.reduce) for _, edit, site, _ in found if isinstance(edit, InsertReduction)}
     found = [
-        (rule, edit, site, cost + _unlikely(edit, site, cost, proof, named) + _within_autograd(edit, site, around))
+        (
+            rule,
+            edit,
+            site,
+            cost
+            + _unlikely(edit, site, cost, proof, named)
+            + _within_autograd(edit, site, around)
+            + _summand(edit, site, reduced, around),
+        )
         for rule, edit, site, cost in found
         if not _multiplies(edit, site, proof)
         and not _stays_the_same(edit, proof)
@@ -193,6 +203,15 @@ def _within_autograd(edit: Edit, site: Site, around: Neighbours) -> int:
     groups = (later.node.args[2] for later in around.reductions_behind(site))
     counts = {len(group) for group in groups if isinstance(group, tuple)} | around.summed[site.number]
     return REDUCED if any(edit.factor * count == 1 for count in counts) else 0
+
+
+def _summand(edit: Edit, site: Site, reduced: Collection[tuple[int, str, str]], around: Neighbours) -> int:
+    """How much less likely a reduction of a gradient is than that of the sum which passes make of it and others: the latter is one exchange for all."""
+    if not isinstance(edit, InsertReduction) or site.node.phase != "backward":
+        return 0
+    readers = around.through(around.readers_of(site), around.readers_of, LAYOUT | ADDING)
+    sums = (each.number for each in readers if each.node.op in ADDING and each.node.phase == "backward")
+    return SUMMED if any((number, edit.axis, edit.reduce) in reduced for number in sums) else 0
 
 
 def _multiplies(edit: Edit, site: Site, proof: Proof) -> bool:

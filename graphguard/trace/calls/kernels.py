@@ -24,6 +24,7 @@ from graphguard.trace.calls.geometry import stride_of
 from graphguard.trace.calls.kinds import Kind, kind_of
 from graphguard.trace.calls.refusals import ask_kernel, refuse_types
 from graphguard.trace.calls.shapes import shape_function
+from graphguard.trace.calls.shrunk import Order
 
 _NAMESPACES = frozenset(("aten", "prims", "gg"))
 _DATA_DEPENDENT = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.inplace_view)
@@ -86,7 +87,10 @@ class _Result:
     device: torch.device | None = None
 
     def lying(self, strides: tuple[int, ...]) -> _Result:
-        """New memory with these strides, if they are other ones and leave nothing out."""
+        """New memory with these strides, or with dims in this order, if that is other than it was and leaves nothing out."""
+        strides = (
+            strides.steps(self.sizes) if isinstance(strides, Order) and len(strides) == len(self.sizes) else strides
+        )
         dims = [dim for dim, size in enumerate(self.sizes) if size != 1]
         extent = 1 + sum((self.sizes[dim] - 1) * strides[dim] for dim in dims) if len(strides) == len(self.sizes) else 0
         if extent != math.prod(self.sizes) or all(strides[dim] == self.strides[dim] for dim in dims):

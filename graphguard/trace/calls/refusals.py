@@ -1,8 +1,8 @@
 """What PyTorch's kernels refuse and its shape functions do not: operands of element types that no kernel takes, and of shapes that do not fit.
 
 PyTorch is asked, not a list: the kernel runs on a few real numbers of the same types.  A call is refused where it raises and the same call on other types does not, so that nothing but the types can be the reason.
-``mm`` of float32 and bfloat16, a subtraction from a truth, and ``mul_`` of an integer tensor by 0.5 are.  Small operands are tried in their own shapes as well: ``F.linear`` with a bias of two for a weight of
-one row raises, and does not where every dim is two.
+``mm`` of float32 and bfloat16, a subtraction from a truth, and ``mul_`` of an integer tensor by 0.5 are.  Shapes are asked about as well, of large operands on smaller ones that fit together alike
+(:mod:`~graphguard.trace.calls.shrunk`): ``F.linear`` with a bias of two for a weight of one row raises, and does not where every dim is two.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ import torch
 from graphguard.ops import traits_of
 from graphguard.trace.calls.geometry import stride_of
 from graphguard.trace.calls.kinds import Kind
+from graphguard.trace.calls.shrunk import KEPT, laid_out, order_of, smaller
 
 Error: TypeAlias = tuple[type[Exception], str]
 
 _NAMESPACES: Final = frozenset(("aten", "prims"))
-_MOST: Final = 1 << 10  # numbers of the operands together; larger ones have dims of two in place of long ones
-_SMALL: Final = 4
+_MOST: Final = 1 << 10  # numbers of the operands together; of larger ones smaller ones are made
+_MOST_SMALLER: Final = 1 << 15
+_LEAST: Final = (KEPT, KEPT + 5)  # above which extents are chosen: twice, so that none of them is the reason
 _LONG: Final = 1 << 10  # of a number among the arguments that may be a size
 _LARGE: Final = 1 << 12  # of several together
 _APART: Final = 4  # operands of which each is given other types
@@ -67,38 +69,84 @@ def refuse_types(kind: Kind, args: Any, kwargs: Any) -> None:
 
 
 def ask_kernel(kind: Kind, args: Any, kwargs: Any) -> list[tuple[int, ...]] | None:
-    """What PyTorch's kernel for CPUs does with operands of these very shapes, where they are small: raise its error where the shapes are the reason, or the strides of its
-    results; None where it was not asked, or row by row is what everybody expects."""
+    """What PyTorch's kernel for CPUs does with operands of these shapes: raise its error where the shapes are the reason, or how its results lie.
+
+    Strides, or an ``Order`` of dims where the operands are large and smaller ones were asked about; None where nothing was, or row by row is what everybody expects.
+    """
     if kind.operator.namespace not in _NAMESPACES or kind.is_random or kind.needs_values:
         return None
     operands = list(_tensors((args, kwargs)))
-    if any(map(_is_symbol, (*args, *kwargs.values()))):
-        return None
-    if not operands or not all(map(_is_small, operands)) or sum(each.numel() for each in operands) > _MOST:
+    if not operands or any(map(_is_symbol, (*args, *kwargs.values()))) or not all(map(_is_plain, operands)):
         return None
     if not _is_of_places(kind) and any(map(_counts, operands)):
         return None  # lengths, offsets: whether they fit the other operands is a matter of their numbers
+    extents = [{}] if all(map(_is_small, operands)) and _together(operands) <= _MOST else list(_smaller(operands))
+    if not extents:
+        return None
     types = [operand.dtype for operand in operands]
     try:
-        found = _tried(kind, args, kwargs, {}, types)
-        if not isinstance(found, Exception):
-            results = found if isinstance(found, (list, tuple)) else (found,)
-            lie_otherwise = not all(each.is_contiguous() for each in operands)
-            is_here = all(each.device.type == "cpu" for each in operands)  # other devices have kernels of their own
-            known = lie_otherwise and is_here and all(isinstance(each, torch.Tensor) for each in results)
-            return [tuple(stride_of(each)) for each in results] if known else None
-        if isinstance(found, NotImplementedError) or _error(kind, args, kwargs, {}, types, place=1) is None:
+        found = _tried(kind, args, kwargs, extents[0], types)
+        if isinstance(found, Exception):
+            _raise_for_shapes(found, kind, args, kwargs, extents, types)
             return None
     except _Unplain:
         return None
-    equal = {size: 2 for operand in operands for size in operand.shape}
+    lie_otherwise = not all(each.is_contiguous() for each in operands)
+    is_here = all(each.device.type == "cpu" for each in operands)  # other devices have kernels of their own
+    results = found if isinstance(found, (list, tuple)) else (found,)
+    if not lie_otherwise or not is_here or not all(isinstance(each, torch.Tensor) for each in results):
+        return None
+    return [(order_of(each) or ()) if extents[0] else tuple(stride_of(each)) for each in results]
+
+
+def _raise_for_shapes(
+    found: Exception, kind: Kind, args: Any, kwargs: Any, extents: list[dict[int, int]], types: list[torch.dtype]
+) -> None:
+    """Raise what a kernel raised, if it does so whatever the numbers are, and not where all dims are equal.
+
+    Of smaller operands, if it does so at all extents that were tried, and PyTorch's own rules for shapes, which took the large ones, take each of these.
+    """
+    if isinstance(found, NotImplementedError) or _error(kind, args, kwargs, extents[0], types, place=1) is None:
+        return
+    if extents[0]:
+        known = {*(size for each in extents for size in each), *range(KEPT + 1)}
+        if not set(_numbers((args, kwargs))) <= known:
+            return  # a number that may have to fit the others
+        if any(_error(kind, args, kwargs, each, types) is None for each in extents):
+            return
+        if any(_error(kind, args, kwargs, each, types, device="meta") is not None for each in extents):
+            return
+    equal = {size: 2 for operand in _tensors((args, kwargs)) for size in operand.shape}
     for sizes in (_Dims(equal), equal):  # numbers among the arguments may be sizes, or say which dim
         if (
             _error(kind, args, kwargs, sizes, types) is None
             or _error(kind, args, kwargs, sizes, types, place=1) is None
         ):
             raise type(found)(str(found).splitlines()[0])
-    return None
+
+
+def _smaller(operands: list[torch.Tensor]) -> Iterator[dict[int, int]]:
+    """Two ways to have operands small, or none."""
+    for least in _LEAST:
+        sizes = smaller((size for operand in operands for size in operand.shape), least)
+        if sizes is None or sum(math.prod(sizes.get(n, n) for n in each.shape) for each in operands) > _MOST_SMALLER:
+            return
+        yield _Smaller(sizes)
+
+
+def _together(operands: list[torch.Tensor]) -> int:
+    return sum(each.numel() for each in operands)
+
+
+def _numbers(value: Any) -> Iterator[int]:
+    """The integers among arguments."""
+    if type(value) is int:
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _numbers(each)
+    elif isinstance(value, dict):
+        yield from _numbers(list(value.values()))
 
 
 def _counts(operand: torch.Tensor) -> bool:
@@ -113,6 +161,10 @@ def _is_of_places(kind: Kind) -> bool:
 
 class _Dims(dict[int, int]):
     """Other sizes of dims, and no other numbers."""
+
+
+class _Smaller(dict[int, int]):
+    """Smaller sizes of operands that lie as the large ones do."""
 
 
 def _is_symbol(value: Any) -> bool:
@@ -186,31 +238,43 @@ def _sizes(operands: list[torch.Tensor]) -> dict[int, int]:
     known = [[size if type(size) is int else 2 for size in operand.shape] for operand in operands]
     if sum(map(math.prod, known)) <= _MOST:
         return {}
-    return {size: 2 for shape in known for size in shape if size > _SMALL}
+    return {size: 2 for shape in known for size in shape if size > KEPT}
 
 
 def _error(
-    kind: Kind, args: Any, kwargs: Any, sizes: dict[int, int], types: Iterable[torch.dtype], place: int = 0
+    kind: Kind,
+    args: Any,
+    kwargs: Any,
+    sizes: dict[int, int],
+    types: Iterable[torch.dtype],
+    place: int = 0,
+    device: str = "cpu",
 ) -> Exception | None:
     """What the kernel raises on real numbers of these types: of those that may be places all are ``place``, the others 1 - ``place``."""
     try:
-        found = _tried(kind, args, kwargs, sizes, types, place)
+        found = _tried(kind, args, kwargs, sizes, types, place, device)
     except _Unplain:
         return None
     return found if isinstance(found, Exception) else None
 
 
 def _tried(
-    kind: Kind, args: Any, kwargs: Any, sizes: dict[int, int], types: Iterable[torch.dtype], place: int = 0
+    kind: Kind,
+    args: Any,
+    kwargs: Any,
+    sizes: dict[int, int],
+    types: Iterable[torch.dtype],
+    place: int = 0,
+    device: str = "cpu",
 ) -> Any:
-    """What the kernel returns, or the exception that it raises."""
-    taken = iter(types)
+    """What the kernel for a device returns, or the exception that it raises."""
+    taken = _Taken(types, place, device)
     generator = torch.default_generator
     with torch._C._DisableTorchDispatch(), warnings.catch_warnings():  # noqa: SLF001 - below every mode
         warnings.simplefilter("ignore")
         before = generator.get_state()
         try:
-            return kind.operator(*_real(args, sizes, taken, place), **_real(kwargs, sizes, taken, place))
+            return kind.operator(*_real(args, sizes, taken), **_real(kwargs, sizes, taken))
         except _Unplain:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is: it is what the program would get
@@ -219,19 +283,34 @@ def _tried(
             generator.set_state(before)
 
 
-def _real(value: Any, sizes: dict[int, int], types: Iterator[torch.dtype], place: int) -> Any:
+class _Taken:
+    """What the operands of a trial are filled with, and where they are."""
+
+    def __init__(self, types: Iterable[torch.dtype], place: int, device: str) -> None:
+        self._types, self._place, self._device = iter(types), place, device
+
+    def filled(self, like: torch.Tensor, sizes: dict[int, int]) -> torch.Tensor:
+        """Real numbers in the shape of the next operand, which lie in memory as its elements do where all sizes are known."""
+        dtype = next(self._types)
+        is_place = not (dtype.is_floating_point or dtype.is_complex or dtype is torch.bool)
+        made = _filled(like, sizes, self._place if is_place else 1 - self._place).to(dtype)
+        return made if self._device == "cpu" else made.to(self._device)
+
+    def device(self) -> torch.device:
+        return torch.device(self._device)
+
+
+def _real(value: Any, sizes: dict[int, int], taken: _Taken) -> Any:
     """An argument of the trial."""
     if isinstance(value, torch.Tensor):
-        dtype = next(types)
-        is_place = not (dtype.is_floating_point or dtype.is_complex or dtype is torch.bool)
-        return _filled(value, sizes, place if is_place else 1 - place).to(dtype)
+        return taken.filled(value, sizes)
     if isinstance(value, (list, tuple)):
-        made = type(value)(_real(each, sizes, types, place) for each in value)
+        made = type(value)(_real(each, sizes, taken) for each in value)
         if math.prod(each for each in made if type(each) is int) > _LARGE:
             raise _Unplain
         return made
     if isinstance(value, dict):
-        return {name: _real(each, sizes, types, place) for name, each in value.items()}
+        return {name: _real(each, sizes, taken) for name, each in value.items()}
     if type(value) is int:
         if value not in sizes and value > _LONG:
             raise _Unplain
@@ -240,24 +319,33 @@ def _real(value: Any, sizes: dict[int, int], types: Iterator[torch.dtype], place
         return 1.0 if isinstance(value, torch.SymFloat) else 1
     if isinstance(value, torch.Generator):
         return torch.Generator()
-    return torch.device("cpu") if isinstance(value, torch.device) else value
+    return taken.device() if isinstance(value, torch.device) else value
 
 
 def _filled(like: torch.Tensor, sizes: dict[int, int], number: int) -> torch.Tensor:
-    """Real numbers in the shape of a tensor, which lie in memory as its elements do where no size is another."""
-    if sizes or not _is_small(like):
-        shape = [2 if type(size) is not int else sizes.get(size, size) for size in like.shape]
-        return torch.full(shape, number, dtype=torch.float32, device="cpu")
-    return torch.full((_extent(like),), number, dtype=torch.float32, device="cpu").as_strided(
-        like.shape, stride_of(like)
-    )
+    """Real numbers in the shape of a tensor, which lie in memory as its elements do where all sizes are known."""
+    if not sizes and _is_small(like):
+        return torch.full((_extent(like),), number, dtype=torch.float32, device="cpu").as_strided(
+            like.shape, stride_of(like)
+        )
+    if type(sizes) is _Smaller:
+        made = laid_out(like, sizes, number)
+        if made is None:
+            raise _Unplain
+        return made
+    shape = [2 if type(size) is not int else sizes.get(size, size) for size in like.shape]
+    return torch.full(shape, number, dtype=torch.float32, device="cpu")
+
+
+def _is_plain(operand: torch.Tensor) -> bool:
+    """Whether a tensor's numbers lie in memory by steps that are known."""
+    plain = operand.layout is torch.strided and not operand.is_quantized
+    return plain and all(type(size) is int for size in operand.shape)
 
 
 def _is_small(operand: torch.Tensor) -> bool:
     """Whether a tensor can be had as it lies."""
-    plain = operand.layout is torch.strided and not operand.is_quantized
-    known = plain and all(type(size) is int for size in operand.shape)
-    return known and operand.numel() <= _MOST and _extent(operand) <= _LARGE
+    return _is_plain(operand) and operand.numel() <= _MOST and _extent(operand) <= _LARGE
 
 
 def _extent(tensor: torch.Tensor) -> int:

@@ -95,9 +95,11 @@ def scaled_dot_product_attention(
     if torch.is_tensor(attn_mask) and attn_mask.requires_grad and torch.is_grad_enabled():
         return _in_steps(query, key, value, attn_mask, dropout_p, scale, enable_gqa)
     refuse_types(kind_of(_SDPA), (query, key, value, attn_mask, 0.0, is_causal), {"enable_gqa": enable_gqa})
-    return torch.ops.gg.sdpa.default(
+    made = torch.ops.gg.sdpa.default(
         query, key, value, attn_mask, float(dropout_p), is_causal, None if scale is None else float(scale), enable_gqa
     )
+    fused = query.device.type != "cpu" or query.shape[-1] == value.shape[-1]
+    return made if fused else made.contiguous()  # CPUs have no fused kernel for heads of two lengths
 
 
 def flex_attention(

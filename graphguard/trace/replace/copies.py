@@ -1,6 +1,6 @@
 """Copies of recorded tensors, as the ``copy`` module makes them.
 
-A shallow one shows the same memory.  Deep ones show new memory of the same recording, which they share as the originals share theirs.  Bytes (``pickle``, ``torch.save``) cannot be made of them.
+A shallow one shows the same memory.  Deep ones show new memory of the same recording, which they share as the originals share theirs; parameters' share none, and bear no marks.  Bytes (``pickle``, ``torch.save``) cannot be made of them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from graphguard.trace.calls import state
+from graphguard.trace.replace.classes import class_of
 from graphguard.trace.source.errors import TracingError
 
 _REAL = (torch.Tensor, torch.nn.Parameter)
@@ -38,16 +39,25 @@ def install() -> None:
             memo[id(self.fake_mode)] = (
                 self.fake_mode
             )  # an attribute of every recorded tensor, and no copy of it records
+            if class_of(self) is torch.nn.Parameter:
+                return _parameter(self, memo, recorder)
             _copy_memory(self, memo)
-            made = original(self, memo)
-            if isinstance(self, torch.nn.Parameter):
-                recorder.born(made)
-            return made
+            return original(self, memo)
         return original(self, memo)
 
     torch.Tensor.__deepcopy__ = deepcopy
     FakeTensor.__copy__ = _shallow
     FakeTensor.__reduce_ex__ = _not_pickled(FakeTensor.__reduce_ex__)
+
+
+def _parameter(parameter: Any, memo: dict[Any, Any], recorder: Any) -> Any:
+    """What ``Parameter.__deepcopy__`` makes: the numbers and whether they are trained, and no gradient, mark or memory that is shared."""
+    if id(parameter) not in memo:
+        with torch.no_grad():
+            data = parameter.detach().clone(memory_format=torch.preserve_format)
+        memo[id(parameter)] = torch.nn.Parameter(data, parameter.requires_grad)
+        recorder.born(memo[id(parameter)])
+    return memo[id(parameter)]
 
 
 def _not_pickled(original: Any) -> Any:

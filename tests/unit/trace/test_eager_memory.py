@@ -300,6 +300,17 @@ def deepcopy_module(x):
 
 
 @program
+def deepcopy_of_marked_parameters(x):
+    m = nn.Linear(4, 4)
+    m.weight.data, m.bias.data = x.clone(), x[0].clone()
+    m.weight.sequence_parallel = True
+    m(x).sum().backward()
+    n = copy.deepcopy(m)
+    marked = [getattr(p, "sequence_parallel", False) or p.grad is not None for p in n.parameters()]
+    return n(x).detach() * (2 if any(marked) else 1) * len({id(p) for p in n.parameters()})
+
+
+@program
 def state_dict_roundtrip(x):
     m, n = (nn.Linear(4, 4), nn.Linear(4, 4))
     m.weight.data = x.clone()

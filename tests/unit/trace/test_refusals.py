@@ -96,11 +96,22 @@ SHAPES: dict[str, Callable[..., object]] = {
     "index_add": lambda: torch.zeros(4, 3).index_add_(0, torch.tensor([0, 1]), torch.ones(2, 1)),
     "slice_scatter": lambda: torch.zeros(4, 3).slice_scatter(torch.ones(1, 3), 0, 0, 2),
     "group_norm's weight": lambda: F.group_norm(torch.ones(2, 4, 3), 2, torch.ones(3), torch.ones(3)),
+    "a large bias": lambda: F.linear(torch.ones(400, 30), torch.ones(1, 30), torch.ones(2)),
+    "a large bias of another width": lambda: torch.addmm(torch.ones(400, 30), torch.ones(400, 50), torch.ones(50, 1)),
+    "a large index_add": lambda: torch.zeros(400, 30).index_add_(0, torch.tensor([0, 1]), torch.ones(2, 1)),
 }
 FITTING: dict[str, Callable[..., object]] = {
     "a bias of one row": lambda: F.linear(torch.ones(4, 3), torch.ones(2, 3), torch.ones(1)),
     "an index at the end": lambda: torch.ones(1, 3).index_select(0, torch.tensor([0])),
     "a factorisation": lambda: torch.linalg.inv(torch.ones(3, 3)),
+    "groups of large channels": lambda: F.conv1d(torch.ones(2, 96, 40), torch.ones(64, 6, 5), groups=16),
+    "a norm over groups of large channels": lambda: F.group_norm(torch.ones(2, 96, 40), 32),
+    "queries of shared heads": lambda: F.scaled_dot_product_attention(
+        torch.ones(2, 24, 30, 16), torch.ones(2, 6, 30, 16), torch.ones(2, 6, 30, 16), enable_gqa=True
+    ),
+    "a large kernel": lambda: F.avg_pool1d(torch.ones(2, 3, 400), 7, stride=5, padding=3),
+    "large parts of a fold": lambda: F.fold(torch.ones(2, 3 * 5 * 5, 36), (10, 10), (5, 5)),
+    "pixels made of channels": lambda: F.pixel_shuffle(torch.ones(2, 72, 20, 20), 6),
     "a row of a large table": lambda: torch.ones(300, 400).t()[:1] @ torch.ones(300, 2),
 }
 
@@ -118,6 +129,7 @@ def test_what_only_numbers_decide_is_not_refused(name: str) -> None:
     record(FITTING[name], ())
 
 
+@pytest.mark.parametrize("shape", [(4, 3), (60, 70)])
 @pytest.mark.parametrize(
     "call",
     [
@@ -125,9 +137,12 @@ def test_what_only_numbers_decide_is_not_refused(name: str) -> None:
         lambda x: x.t() // torch.tensor(2.0),
         lambda x: torch.logaddexp(x.t(), x.t()),
         lambda x: F.batch_norm(x[None].transpose(1, 2), None, None, training=True),
+        lambda x: F.scaled_dot_product_attention(
+            *(x.view(1, *x.shape, 1).transpose(1, 2),) * 2, x.view(1, *x.shape, 1).transpose(1, 2).expand(-1, -1, -1, 5)
+        ),
     ],
 )
-def test_results_lie_as_kernels_lay_them(call: Callable[[torch.Tensor], torch.Tensor]) -> None:
+def test_results_lie_as_kernels_lay_them(call: Callable[[torch.Tensor], torch.Tensor], shape: tuple[int, int]) -> None:
     found = []
 
     def program(x: torch.Tensor) -> torch.Tensor:
@@ -135,7 +150,7 @@ def test_results_lie_as_kernels_lay_them(call: Callable[[torch.Tensor], torch.Te
         found.append(result.stride())
         return result
 
-    x = torch.ones(4, 3)
+    x = torch.ones(shape)
     record(program, (x,))
     assert found == [call(x).stride()]
 

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from itertools import compress
 
-from graphguard.ir.graph import Graph, Var
+from graphguard.ir.graph import COLLECTIVES, Graph, Var
 from graphguard.ir.joining import JoinedCall, join
 
 
@@ -17,9 +17,49 @@ def prune_prelude(ranks: tuple[Graph, ...], read: Collection[str] = ()) -> tuple
 
     A collective of the prelude goes only if no member reads its result, so the ranks still agree.
     """
-    made = [{out for node in graph.nodes if node.phase == "prelude" for out in node.outs} for graph in ranks]
-    if not any(made):
+    preludes = [[node for node in graph.nodes if node.phase == "prelude"] for graph in ranks]
+    if not any(preludes):
         return ranks
+    if any(node.op in COLLECTIVES for nodes in preludes for node in nodes):
+        return _pruned_together(ranks, read)
+    pruned: list[Graph] = []
+    known: dict[int, tuple[Graph, set[Var], list[bool], Graph]] = {}  # the last of the graphs that have these types
+    for graph in ranks:
+        ends = _ends(graph, read)
+        found = known.get(id(graph.types))
+        if found is not None and found[1] == ends and _read_alike(found[0], graph):
+            _, _, keep, like = found
+            pruned.append(_kept(graph, keep, like))
+        else:
+            keep = _needed(graph, ends)
+            pruned.append(_kept(graph, keep))
+            known[id(graph.types)] = graph, ends, keep, pruned[-1]
+    return tuple(pruned)
+
+
+def _read_alike(one: Graph, other: Graph) -> bool:
+    """Whether two graphs' calls read and make the same variables, as those of ranks do that were inferred from one that was recorded."""
+    return (
+        one.types is other.types
+        and one.constants.keys() == other.constants.keys()
+        and one.inputs.keys() == other.inputs.keys()
+        and one.labels.keys() == other.labels.keys()
+        and len(one.nodes) == len(other.nodes)
+        and all(
+            a is b or (a.phase == b.phase and a.outs == b.outs and a.reads == b.reads)
+            for a, b in zip(one.nodes, other.nodes, strict=True)
+        )
+    )
+
+
+def _ends(graph: Graph, read: Collection[str]) -> set[Var]:
+    """What is read of a graph when all its calls were made."""
+    named = (var for var, name in graph.labels.items() if name in read)
+    return {*graph.outputs.values(), *graph.symbols.values(), *named}
+
+
+def _pruned_together(ranks: tuple[Graph, ...], read: Collection[str]) -> tuple[Graph, ...]:
+    made = [{out for node in graph.nodes if node.phase == "prelude" for out in node.outs} for graph in ranks]
     wanted = [_read_later(graph, own, read) for graph, own in zip(ranks, made, strict=True)]
     alive = [[node.phase != "prelude" for node in graph.nodes] for graph in ranks]
     seen = [[*one] for one in alive]
@@ -40,8 +80,7 @@ def prune_prelude(ranks: tuple[Graph, ...], read: Collection[str] = ()) -> tuple
 
 def _read_later(graph: Graph, made: set[Var], read: Collection[str]) -> set[Var]:
     """Of what the prelude makes: what goes on behind it."""
-    named = {var for var, name in graph.labels.items() if name in read}
-    wanted = made & {*graph.outputs.values(), *graph.symbols.values(), *named}
+    wanted = made & _ends(graph, read)
     if made:
         wanted.update(var for node in graph.nodes if node.phase != "prelude" for var in node.reads if var in made)
     return wanted
@@ -49,20 +88,33 @@ def _read_later(graph: Graph, made: set[Var], read: Collection[str]) -> set[Var]
 
 def prune_alone(graph: Graph) -> Graph:
     """As :func:`prune_prelude` for a program that runs by itself: what building the other program left in it is dropped, collectives included."""
-    wanted = set(graph.outputs.values()) | set(graph.symbols.values())
-    keep = [False] * len(graph.nodes)
+    return _kept(graph, _needed(graph, _ends(graph, ())))
+
+
+def _needed(graph: Graph, ends: set[Var]) -> list[bool]:
+    """Which calls of a graph are read, or are none of its prelude."""
+    wanted, keep = {*ends}, [False] * len(graph.nodes)
     for index in reversed(range(len(graph.nodes))):
         node = graph.nodes[index]
-        keep[index] = node.phase != "prelude" or bool(wanted.intersection(node.outs))
+        keep[index] = node.phase != "prelude" or not wanted.isdisjoint(node.outs)
         if keep[index]:
-            wanted.update(node.operands())
-    return _kept(graph, keep)
+            wanted.update(node.reads)
+    return keep
 
 
-def _kept(graph: Graph, keep: list[bool]) -> Graph:
+def _kept(graph: Graph, keep: list[bool], like: Graph | None = None) -> Graph:
+    """A graph with these calls alone, and what they need; ``like``: one of the same variables, of which the same was kept."""
     if all(keep):
         return graph
     nodes = tuple(compress(graph.nodes, keep))
+    if like is not None:
+        return replace(
+            graph,
+            nodes=nodes,
+            constants={var: graph.constants[var] for var in like.constants},
+            types=like.types,
+            labels={var: graph.labels[var] for var in like.labels},
+        )
     left = {var for node, kept in zip(graph.nodes, keep, strict=True) if not kept for var in (*node.reads, *node.outs)}
     left.difference_update(graph.outputs.values(), graph.symbols.values(), graph.inputs)
     left.difference_update(var for node in nodes for var in node.reads if var in left)

@@ -52,7 +52,7 @@ def in_step(
 ) -> tuple[tuple[Graph, ...], tuple[Trouble, ...]]:
     """The graphs of all ranks, whose collectives are asynchronous where that alone lets them run together; and why they do not run, where they do not."""
     if all(stop.op == POSTED for each in stops for _, stop in each) and _is_in_one_order(graphs):
-        return graphs, ()
+        return graphs, join(graphs).mismatches
     forming = [tuple(stop for stop in each if stop[1].op not in (WAIT, POSTED)) for each in stops]
     if not join(among(graphs, forming)).mismatches:
         return graphs, ()

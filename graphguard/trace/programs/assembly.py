@@ -11,7 +11,7 @@ from graphguard.ir import Capture, Leaf, Promise, Trouble
 from graphguard.ir.capture import Like, Wanted
 from graphguard.ir.graph import COLLECTIVES, Graph, Var
 from graphguard.ir.ignored import marked
-from graphguard.ir.joining import join, span_of
+from graphguard.ir.joining import span_of
 from graphguard.ir.kept import compared_states, is_kept
 from graphguard.ir.left import without_notes
 from graphguard.ir.pruning import prune_alone, prune_prelude
@@ -100,7 +100,7 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
             *(missing or told.wrong),
             *_collectives_in(spec),
             *(_not_loaded(job, graphs, [program.claims for program in ranks]) or unwritten(job, spec, graphs)),
-            *(apart or join(graphs).mismatches),
+            *apart,
             *(drawn_elsewhere(spec, graphs) if job.script is not None else ()),
         ),
         assumed=tuple(dict.fromkeys((*assumed, *kept.assumed))),

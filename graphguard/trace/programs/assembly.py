@@ -29,6 +29,7 @@ from graphguard.trace.programs.left_behind import left_behind
 from graphguard.trace.programs.sampling import sampling_cautions, sampling_told, wrong_samples
 from graphguard.trace.programs.script_runs import decided_apart
 from graphguard.trace.programs.standing import standing, with_standing
+from graphguard.trace.programs.starts import unlike_starts, without_starts
 from graphguard.trace.programs.unwritten import unwritten
 from graphguard.trace.worlds import machines
 
@@ -64,7 +65,8 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
     whole, noted = without_notes(specification.trace.graph)
     traced = [trace for trace in traces if trace is not None and trace.graph is not None]
     bare_ranks = [without_notes(trace.graph) for trace in traced if trace.graph is not None]
-    recorded = plainly_named(tuple(graph for graph, _ in bare_ranks))
+    recorded, starts = without_starts(plainly_named(tuple(graph for graph, _ in bare_ranks)))
+    apart_from_start, start_alike = unlike_starts(recorded, starts)
     doubts, recorded = unlike_layouts(among(recorded, [trace.stops for trace in traced]))
     recorded, stops = parted(recorded)
     recorded, apart = in_step(recorded, stops)
@@ -86,7 +88,7 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
     graphs = prune_prelude(recorded, {one.wanted.leaf for one in promises if isinstance(one.wanted, Like)})
     spec = prune_alone(whole)
     assumed = [line for program in (specification.trace, *traces) if program is not None for line in program.assumed]
-    sampled, unsampled = sampling_told(job, specification, ranks)
+    sampled, unsampled = sampling_told(job, specification, ranks, start_alike=start_alike)
     assumed += sampled
     if job.machines == 1 and len(graphs) > 1 and job.script is None:
         assumed += machines.assumed(read for trace in traced for read in trace.reads)
@@ -97,7 +99,7 @@ def assembled(job: Job, specification: Recorded, ranks: list[Recorded]) -> Captu
         ranks=graphs,
         promises=promises,
         troubles=(
-            *(missing or told.wrong),
+            *(missing or apart_from_start or told.wrong),
             *_collectives_in(spec),
             *(_not_loaded(job, graphs, [program.claims for program in ranks]) or unwritten(job, spec, graphs)),
             *apart,

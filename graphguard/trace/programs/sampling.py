@@ -9,7 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from graphguard.ir import Span, Trouble
+from graphguard.ir.left import without_notes
+from graphguard.trace.graph.meetings import without_stops
 from graphguard.trace.programs.job import Job, Recorded
+from graphguard.trace.programs.starts import add_up_what_differs
 from graphguard.trace.scripts.program import Run
 from graphguard.trace.scripts.script import Item, Place, Script
 
@@ -102,7 +105,7 @@ def replanned(job: Job, specification: Recorded, ranks: Sequence[Recorded]) -> J
     if runs is None:
         return None
     found = [one for one in loaders(*runs) if one.reference]
-    if any(True for one in found for _ in _wrong(one, job, script, runs)):
+    if any(True for one in found for _ in _wrong(one, job, script, runs, ranks)):
         return None
     # a rank that reads nothing gets what others read
     changed = replace(script, parts=script.parts or any(sum(map(bool, one.shares)) > 1 for one in found))
@@ -160,15 +163,17 @@ def wrong_samples(job: Job, specification: Recorded, ranks: Sequence[Recorded]) 
     runs = _runs(specification, ranks)
     if job.script is None or runs is None:
         return []
-    return [trouble for one in loaders(*runs) for trouble in _wrong(one, job, job.script, runs)][:1]
+    return [trouble for one in loaders(*runs) for trouble in _wrong(one, job, job.script, runs, ranks)][:1]
 
 
-def _wrong(one: Loader, job: Job, script: Script, runs: tuple[Run, list[Run]]) -> Iterator[Trouble]:
+def _wrong(
+    one: Loader, job: Job, script: Script, runs: tuple[Run, list[Run]], ranks: Sequence[Recorded]
+) -> Iterator[Trouble]:
     """What is wrong with what one loader handed out: the first thing that is."""
     if not one.together:
         return
     replicas = max(run.replicas for run in runs[1])
-    message = _alike(one, replicas) or _twice(one) or _left_out(one)
+    message = _alike(one, replicas, ranks) or _twice(one) or _left_out(one)
     if message is None and not _is_shuffled(one, job.draws) and len(one.together) == len(one.reference):
         message = _others(one)
     if message is not None:
@@ -178,17 +183,31 @@ def _wrong(one: Loader, job: Job, script: Script, runs: tuple[Run, list[Run]]) -
         yield _trouble(one, message, "trace-error" if script.merged == 1 or one.made is None else RULE)
 
 
-def _alike(one: Loader, replicas: int) -> str | None:
-    """Ranks that read the same where they should share: their gradients are averaged, or all of them read as much as one rank alone does, and not all of that."""
+def _alike(one: Loader, replicas: int, recorded: Sequence[Recorded]) -> str | None:
+    """Ranks that read the same where they should share: their gradients are averaged, or all of them read as much as one rank alone does, and not all of that.
+
+    Where they read all of it, each may take its own part of what it has read.
+    """
     shared = next((ranks for ranks in one.shares.values() if len(ranks) > 1), None)
     count = sum(len(batch) for batches in one.ranks for batch in batches)
     is_share = bool(one.missed) and count == len(one.reference)
     if shared is None or not (len(one.shares) < replicas or is_share):
         return None
+    if not one.missed and _work_apart(recorded):
+        return None
     items = [item for batch in one.ranks[shared[0]] for item in batch]
     lost = f"; {_items(one.missed)} by none" if is_share else ""
     needed = f"each of the {replicas} ranks whose gradients are averaged" if replicas else "every rank"
     return f"{_ranks(shared)} read the same samples: {_items(items)}{lost}\nneeded: other samples on {needed}"
+
+
+def _work_apart(ranks: Sequence[Recorded]) -> bool:
+    """Whether what ranks reduce together is not computed alike on all of them."""
+    traces = [rank.trace for rank in ranks]
+    graphs = tuple(trace.graph for trace in traces if trace is not None and trace.graph is not None)
+    return len(graphs) == len(ranks) and add_up_what_differs(
+        tuple(without_stops(without_notes(graph)[0])[0] for graph in graphs)
+    )
 
 
 def _twice(one: Loader) -> str | None:
@@ -281,8 +300,10 @@ def sampling_cautions(job: Job, specification: Recorded, ranks: Sequence[Recorde
             yield f"every rank shuffles the whole dataset by itself ({where}): in an epoch, samples are read twice or not at all"
 
 
-def sampling_told(job: Job, specification: Recorded, ranks: Sequence[Recorded]) -> tuple[list[str], list[str]]:
-    """What a verdict on a script rests on, and what of it is not compared."""
+def sampling_told(
+    job: Job, specification: Recorded, ranks: Sequence[Recorded], *, start_alike: bool
+) -> tuple[list[str], list[str]]:
+    """What a verdict on a script rests on, and what of it is not compared; ``start_alike``: its parameters are known to."""
     runs = _runs(specification, ranks)
     script = job.script
     if script is None or runs is None:
@@ -296,7 +317,7 @@ def sampling_told(job: Job, specification: Recorded, ranks: Sequence[Recorded]) 
         )
     if any(item.index.isdecimal() for one in loaders(*runs) for item in one.reference):
         assumed.append("an item of a dataset is the same on every rank, and whenever it is read")
-    if not any(run.broadcasts for run in runs[1]):
+    if not start_alike and not any(run.broadcasts for run in runs[1]):
         assumed.append("parameters start alike on all ranks, as a seed, a broadcast or a checkpoint makes them")
     if script.parts:
         if script.loss:

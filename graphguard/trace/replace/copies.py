@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_map_only
 
 from graphguard.trace.calls import state
 from graphguard.trace.replace.classes import class_of
@@ -48,6 +49,22 @@ def install() -> None:
     torch.Tensor.__deepcopy__ = deepcopy
     FakeTensor.__copy__ = _shallow
     FakeTensor.__reduce_ex__ = _not_pickled(FakeTensor.__reduce_ex__)
+    torch.load = _loading(torch.load)
+
+
+def _loading(original: Any) -> Any:
+    @functools.wraps(original)
+    def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """The numbers of a file are known, those of fake tensors are not."""
+        if state.current_recorder() is None:
+            return original(f, map_location, *args, **kwargs)
+        device = torch.device(map_location) if isinstance(map_location, str | torch.device) else None
+        elsewhere = device is not None and device.type != "cpu"
+        with _disable_current_modes():
+            found = original(f, "cpu" if elsewhere else map_location, *args, **kwargs)
+        return tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), found) if elsewhere else found
+
+    return load
 
 
 def _parameter(parameter: Any, memo: dict[Any, Any], recorder: Any) -> Any:

@@ -24,7 +24,7 @@ from graphguard.trace.claims.inputs import Inputs
 from graphguard.trace.claims.leaves import Leaves
 from graphguard.trace.claims.loading import bind_rank, bind_specification
 from graphguard.trace.claims.outputs import OutputType
-from graphguard.trace.claims.parameters import State, local_tensor, named_alike, plain_name
+from graphguard.trace.claims.parameters import State, is_distributed, local_tensor, named_alike, plain_name
 from graphguard.trace.claims.placements import Mesh
 from graphguard.trace.claims.program import Claims
 from graphguard.trace.claims.same import Original, beside, original
@@ -35,7 +35,7 @@ from graphguard.trace.record.capture import Recording
 from graphguard.trace.scripts.launching import prepare, run_main
 from graphguard.trace.scripts.refusals import Scratch, refuse, started
 from graphguard.trace.scripts.samples import Batch, Reading, Samples
-from graphguard.trace.scripts.script import LOSS, UNSEEDED, Script
+from graphguard.trace.scripts.script import LOSS, START, UNSEEDED, Script
 from graphguard.trace.scripts.watching import Finished, Programs, Watcher, never_stepped
 from graphguard.trace.source.errors import TracingError
 from graphguard.trace.source.sources import ProjectFiles
@@ -112,9 +112,18 @@ class _Recorded:
                 for state in self.specification.states
                 for name in (state.name, *state.aliases)
             }
+            self._note_starts(self.specification, unit_of(programs))
             bind_rank(recording, self.leaves, refinement, self.specification, unit_of(programs), self.mesh, None)
         self.states = {id(state.tensor): state.name for state in self.named()}
         recording.phase = "forward"
+
+    def _note_starts(self, specification: Unit, own: Unit) -> None:
+        """Parameters of which every rank has the whole, as the script has made them."""
+        whole = {state.name: tuple(state.tensor.shape) for state in specification.states if state.kind == "parameter"}
+        with torch.no_grad():
+            for state in named_alike(specification.states, own.states):
+                if not is_distributed(state.tensor) and whole.get(state.name) == tuple(state.tensor.shape):
+                    self.recording.output(f"{START}{state.name}", state.tensor)
 
     def _own(self, programs: Programs, loose: dict[str, Any]) -> list[tuple[str, Any]]:
         """Those of some trained tensors that were not made of the modules' parameters, whose values these follow."""

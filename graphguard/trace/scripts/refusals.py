@@ -6,6 +6,7 @@ The first three are one diagnostic at their line.  What it writes goes to a fold
 from __future__ import annotations
 
 import builtins
+import copy
 import fcntl
 import functools
 import io
@@ -130,13 +131,26 @@ class Scratch:
             self._making(name)
         for name in ("rename", "replace", "link", "symlink"):
             self._moving(name)
-        saving = torch.save
+        self._keeping()
+
+    def _keeping(self) -> None:
+        """What is saved stays in memory, for only the data decides its bytes: its file says no more than that it is there, and to load it gives a copy."""
+        saving, loading, kept = torch.save, torch.load, {}
 
         @functools.wraps(saving)
         def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
-            return saving(obj, self.target(f) if isinstance(f, str | os.PathLike) else f, *args, **kwargs)
+            if not isinstance(f, str | os.PathLike):
+                return saving(obj, f, *args, **kwargs)
+            path = os.path.abspath(self.target(f))
+            kept[path] = copy.deepcopy(obj)
+            return saving(None, path, *args, **kwargs)
 
-        torch.save = save
+        @functools.wraps(loading)
+        def load(f: Any, *args: Any, **kwargs: Any) -> Any:
+            path = os.path.abspath(self.source(f)) if isinstance(f, str | os.PathLike) else ""
+            return copy.deepcopy(kept[path]) if path in kept else loading(f, *args, **kwargs)
+
+        torch.save, torch.load = save, load
 
     def _opening(self) -> None:
         opening, low = builtins.open, os.open

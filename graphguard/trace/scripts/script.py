@@ -10,6 +10,8 @@ from typing import Any
 UNSEEDED = 3_141_592_653
 #: The output that a script's losses add up to.
 LOSS = "loss"
+#: Begins the names of outputs that are parameters as the script made them.
+START = "start "
 
 
 @dataclass(frozen=True, slots=True)

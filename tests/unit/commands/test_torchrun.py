@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from graphguard.checks.project.configuration import Configuration
 from graphguard.checks.running.driver import LoadedProver, run_script
@@ -87,6 +88,58 @@ def test_a_right_script_is_proved(scripts: Scripts) -> None:
     assert report.verdict is Verdict.REFINES, report.diagnostics
     assert "one rank alone reads 2 batches at once, as all ranks together do" in report.assumed
     assert not (scripts.folder / "log.txt").exists()
+
+
+@pytest.mark.slow  # two whole scripts
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ("model = nn.Linear(3, 2)\n", "torch.manual_seed(rank)\nmodel = nn.Linear(3, 2)\n", "model = nn.Linear(3, 2)"),
+        (
+            "loader =",
+            "model = nn.parallel.DistributedDataParallel(model)\nwith torch.no_grad():\n    model.module.weight.mul_(1 + rank)\nloader =",
+            "model.module.weight.mul_(1 + rank)",
+        ),
+    ],
+    ids=["own-seed", "behind-a-broadcast"],
+)
+def test_ranks_that_start_from_other_parameters(scripts: Scripts, old: str, new: str, line: str) -> None:
+    text = (HEAD + LOOP).replace(old, new)
+    report = scripts.judge(text)
+    assert report.verdict is Verdict.BROKEN, report.diagnostics
+    assert "starts with other numbers on rank 1 than on rank 0" in report.diagnostics[0].message
+    assert place(report, text) == line
+    right = text.replace("(rank)", "(7)").replace("1 + rank", "2")
+    report = scripts.judge(right)
+    assert report.verdict is Verdict.REFINES, report.diagnostics
+    assert not any("start alike" in line for line in report.assumed)
+
+
+@pytest.mark.slow  # a whole script
+def test_a_checkpoint_is_written_and_read(scripts: Scripts) -> None:
+    torch.save({"weight": torch.ones(2, 3), "bias": torch.zeros(2)}, scripts.folder / "start.pt")
+    text = (
+        HEAD
+        + "model.load_state_dict(torch.load('start.pt'))\nfor p in model.parameters():\n    dist.broadcast(p.data, 0)\n"
+        + LOOP
+    )
+    text += "    torch.save(model.state_dict(), 'last.pt')\n    model.load_state_dict(torch.load('last.pt'))\n"
+    report = scripts.judge(text, steps=2)
+    assert report.verdict is Verdict.REFINES, report.diagnostics
+    assert not (scripts.folder / "last.pt").exists()
+
+
+@pytest.mark.slow  # a whole script
+def test_ranks_that_read_the_same_and_use_their_own_part(scripts: Scripts) -> None:
+    text = (HEAD + LOOP).replace(
+        "for x, y in loader:\n", "for x, y in loader:\n    x, y = x.chunk(world)[rank], y.chunk(world)[rank]\n"
+    )
+    text = text.replace(", sampler=DistributedSampler(data, shuffle=False)", "").replace("batch_size=2", "batch_size=4")
+    text = text.replace("loader =", "model = nn.parallel.DistributedDataParallel(model)\nloader =")
+    text = text.replace("        dist.all_reduce(parameter.grad)\n        parameter.grad /= world\n", "        pass\n")
+    assert scripts.judge(text).verdict is Verdict.REFINES
+    same = scripts.judge(text.replace(".chunk(world)[rank]", ".chunk(world)[0]"))
+    assert "read the same samples" in same.diagnostics[0].message
 
 
 @pytest.mark.slow  # a whole script

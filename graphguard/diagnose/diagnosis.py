@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.diagnose.callers import by_parameter, told_at_caller
+from graphguard.diagnose.earlier import Earlier, earlier
 from graphguard.diagnose.left_out import with_left_out
 from graphguard.diagnose.libraries import with_library
 from graphguard.diagnose.localised import Localised
@@ -54,13 +56,25 @@ _TINY = 1e-6  # of a number: a difference that is told as such
 def diagnose(capture: Capture, proof: Proof, numbers: Confirmation | None, read: Read) -> Diagnosis:
     """Explain a failed proof; ``numbers`` is what running the capture said, ``read`` gives the present source texts."""
     less, shallow = proof.shorter, proof.shallow
-    if less is None or shallow is None or numbers is None or numbers.status != "differs":
+    differs = numbers is not None and numbers.status == "differs"
+    if differs and (before := earlier(capture, proof.outcome.failing)) is not None:
+        found = _diagnosed(before.capture, before.proof, before.numbers, read)
+        found = replace(found, findings=tuple(_of_all_steps(found.findings, before)))
+    elif less is None or shallow is None or not differs:
         found = _diagnosed(capture, proof, numbers, read)
     else:
         found = _diagnosed(less.capture, shallow, numbers, read)
         found = replace(found, findings=tuple(_of_all_layers(finding, capture, less) for finding in found.findings))
     sources = Sources.of(capture, read)
     return replace(found, findings=tuple(with_makers(finding, capture, sources) for finding in found.findings))
+
+
+def _of_all_steps(findings: Sequence[Finding], before: Earlier) -> Iterator[Finding]:
+    """Findings in the first step that goes wrong, with what it spoils later."""
+    for finding in findings:
+        alone = len(findings) == 1
+        later = [name for name in before.follow if alone and name not in finding.promises]
+        yield replace(finding, promises=(*finding.promises, *later)) if finding.promises else finding
 
 
 def _of_all_layers(finding: Finding, capture: Capture, less: Shorter) -> Finding:

@@ -58,10 +58,32 @@ def _ends(graph: Graph, read: Collection[str]) -> set[Var]:
     return {*graph.outputs.values(), *graph.symbols.values(), *named}
 
 
+def prune_to_outputs(ranks: tuple[Graph, ...]) -> tuple[Graph, ...]:
+    """Leave out all that no output of any rank is computed of; a collective stays for all its members."""
+    alive = [[False] * len(graph.nodes) for graph in ranks]
+    return tuple(map(_with_inputs_read, _pruned(ranks, alive, [_ends(graph, ()) for graph in ranks])))
+
+
+def _with_inputs_read(graph: Graph) -> Graph:
+    """A graph without inputs, and their labels, that nothing reads."""
+    read = {var for node in graph.nodes for var in node.reads} | _ends(graph, ())
+    gone = graph.inputs.keys() - read
+    return replace(
+        graph,
+        inputs={var: name for var, name in graph.inputs.items() if var not in gone},
+        types={var: kind for var, kind in graph.types.items() if var not in gone},
+        labels={var: name for var, name in graph.labels.items() if var not in gone},
+    )
+
+
 def _pruned_together(ranks: tuple[Graph, ...], read: Collection[str]) -> tuple[Graph, ...]:
     made = [{out for node in graph.nodes if node.phase == "prelude" for out in node.outs} for graph in ranks]
     wanted = [_read_later(graph, own, read) for graph, own in zip(ranks, made, strict=True)]
-    alive = [[node.phase != "prelude" for node in graph.nodes] for graph in ranks]
+    return _pruned(ranks, [[node.phase != "prelude" for node in graph.nodes] for graph in ranks], wanted)
+
+
+def _pruned(ranks: tuple[Graph, ...], alive: list[list[bool]], wanted: list[set[Var]]) -> tuple[Graph, ...]:
+    """Graphs with the calls that are ``alive``, and those that these and what is ``wanted`` need."""
     seen = [[*one] for one in alive]
     for step in reversed(join(ranks).order):
         calls = list(step.nodes.items()) if isinstance(step, JoinedCall) else [step]

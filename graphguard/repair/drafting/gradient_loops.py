@@ -5,12 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from itertools import product
 
 from graphguard.ir import Capture, Span
 from graphguard.ops import REDUCTIONS
 from graphguard.repair.graph.edits import InsertReduction
-from graphguard.repair.graph.leaves import leaf_behind
+from graphguard.repair.graph.leaves import gradient_ahead, leaf_behind
 from graphguard.repair.text.program import Program
 from graphguard.repair.text.vocabulary import distributed_name
 from graphguard.repair.trying.hypotheses import Hypothesis
@@ -37,7 +36,10 @@ def unreduced(capture: Capture, guess: Hypothesis) -> Unreduced | None:
     if any(edit.tensors[rank] in late for edit in edits):
         return None
     every = frozenset(leaf.name for leaf in capture.leaves if leaf.kind == "parameter")
-    names = frozenset(leaf_behind(capture.ranks[rank], edit.tensors[rank]) for edit in edits)
+    graph = capture.ranks[rank]
+    names = frozenset(
+        gradient_ahead(graph, edit.tensors[rank]) or leaf_behind(graph, edit.tensors[rank]) for edit in edits
+    )
     ways = {edit.reduce for edit in edits}
     known = len(edits) == len(guess.edits) and len(ways) == 1 and names and names <= every
     return Unreduced(names, every, ways.pop()) if known and ways <= {"sum", "avg"} else None
@@ -66,16 +68,40 @@ def in_a_loop(
             return
     for module in _modules(program, call):
         parameters = _parameters(module, what)
-        for group, is_asked in product(groups, (True, False)) if parameters else ():
-            if is_asked and not (is_shared and group and what.names == what.all):  # else something reduces the others
-                continue
+        for group, condition in _asked(program, call, dist, groups, is_shared=is_shared) if parameters else ():
             indent = program.indent(behind)
-            inner = f"{indent}    " if is_asked else indent
+            inner = f"{indent}    " if condition else indent
             lines = _loop(inner, parameters, _reduction(program, dist, group, what.reduce))
             end = behind.end_lineno or behind.lineno
             at = Span(program.file, end + 1, 1, end + 1, 1)
-            asked = f"{indent}if {group} is not None:\n" if is_asked else ""
+            asked = f"{indent}if {condition}:\n" if condition else ""
             yield Draft(f"all_reduce the gradients of {parameters} over '{axis}'", (TextEdit(at, asked + lines),))
+
+
+def _asked(
+    program: Program, call: ast.Call, dist: str, groups: list[str], *, is_shared: bool
+) -> Iterator[tuple[str, str]]:
+    """Groups, each with what is to be asked before its ranks exchange anything: nothing, or, where one process runs the same code, whether there are any."""
+    function = program.function(call)
+    known = [
+        program.source(node.test)
+        for node in (ast.walk(function) if is_shared and function is not None else ())
+        if isinstance(node, ast.If) and not node.orelse and _exchanges(node, dist)
+    ]
+    for group in groups:
+        if is_shared:
+            yield from ((group, condition) for condition in dict.fromkeys(known))
+        if is_shared and group:
+            yield group, f"{group} is not None"
+        yield group, ""
+
+
+def _exchanges(node: ast.If, dist: str) -> bool:
+    """Whether a branch calls a collective itself."""
+    calls = (each.func for statement in node.body for each in ast.walk(statement) if isinstance(each, ast.Call))
+    return any(
+        isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name) and each.value.id == dist for each in calls
+    )
 
 
 def _behind(program: Program, statement: ast.Expr, readers: Collection[Span]) -> ast.stmt:

@@ -30,7 +30,7 @@ def moved(scope: Scope, scene: Scene) -> Iterator[Mistake]:
                 continue
             before, behind = (second, *range(first, second)), (*range(first + 1, second + 1), first)
             for order in dict.fromkeys((before, behind)):
-                if _can_run(rows, first, order, scope):
+                if _can_run(rows, first, order, scope) and _is_read_behind(rows[first], rows[second], scope):
                     texts = [program.source(rows[number]) for number in order]
                     places = [program.span(each) for each in rows[first : second + 1]]
                     one, other = (program.source(rows[number]) for number in (first, second))
@@ -62,6 +62,25 @@ def _can_run(rows: Sequence[ast.stmt], first: int, order: Sequence[int], scope: 
         if later & _names(rows[number], ast.Load):
             return False
     return True
+
+
+def _is_read_behind(statement: ast.stmt, last: ast.stmt, scope: Scope) -> bool:
+    """Whether a statement that only binds names is still read, if it stands behind another one: else to move it would be to remove it."""
+    kinds = (ast.Expr, ast.Attribute, ast.Subscript, ast.Return, ast.Raise)
+    effects = (node for node in ast.walk(statement) if isinstance(node, kinds))
+    if any(isinstance(node, ast.Expr) or isinstance(getattr(node, "ctx", None), ast.Store) for node in effects):
+        return True
+    bound = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    end = last.end_lineno or last.lineno
+    names = [node for node in scope.nodes() if isinstance(node, ast.Name) and node.id in bound]
+    if any(isinstance(node.ctx, ast.Load) and node.lineno > end for node in names):
+        return True
+    again = (each for each in scope.program.ancestors(statement) if isinstance(each, ast.For | ast.While))
+    begins = min((each.lineno for each in again), default=statement.lineno)
+    own = {*ast.walk(statement)}
+    before = [node for node in names if begins <= node.lineno < statement.lineno and node not in own]
+    stored = {node.id for node in before if isinstance(node.ctx, ast.Store)}
+    return any(isinstance(node.ctx, ast.Load) and node.id not in stored for node in before)
 
 
 def _bound_above(statement: ast.stmt, scope: Scope) -> Iterator[str]:

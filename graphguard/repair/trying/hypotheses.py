@@ -13,6 +13,7 @@ from graphguard.ir import Capture
 from graphguard.ir.graph import COLLECTIVES
 from graphguard.ops import REDUCTIONS
 from graphguard.refine.proving.proof import Proof
+from graphguard.repair.graph.alignment import outputs_of
 from graphguard.repair.graph.edits import (
     Bypass,
     ChangeCall,
@@ -27,7 +28,7 @@ from graphguard.repair.graph.edits import (
 from graphguard.repair.graph.meanings import Sending
 from graphguard.repair.graph.neighbours import SCALING, Guess, Neighbours
 from graphguard.repair.graph.places import places as own_places
-from graphguard.repair.graph.slices import JOINING, LAYOUT, Site
+from graphguard.repair.graph.slices import JOINING, LAYOUT, Site, partial_axes
 from graphguard.repair.operators.called import called
 from graphguard.repair.operators.coded import coded
 from graphguard.repair.operators.crossed import crossed
@@ -113,6 +114,7 @@ def hypotheses(
     found.extend(crossed(around))
     found.extend(siblings(around))
     found.extend(called(around))
+    found.extend(_of_other_results(sites.values(), proof))
     found.extend(_at_outputs(around, ratios, promises))
     found = list(_of_other_numbers(found, literal))
     found.extend(_at_other_passes(found, sites.values(), capture))
@@ -135,6 +137,21 @@ def hypotheses(
     return sorted(_families(found, places, passes), key=lambda guess: (guess.cost, guess.site.number))
 
 
+def _of_other_results(sites: Iterable[Site], proof: Proof) -> Iterator[Guess]:
+    """Gradients that one operator gives beside its first, such as those of a normalisation's weight and bias, of which ranks hold summands, or their own means."""
+    capture = proof.capture
+    for site in sites:
+        if site.node.phase != "backward" or site.node.op in COLLECTIVES:
+            continue
+        for slot in range(1, len(site.node.outs)):
+            tensors = outputs_of(capture, site.position, slot)
+            relation = proof.group(tensors) if tensors else None
+            for axis in () if relation is None else partial_axes(relation):
+                yield "gradient-not-reduced", InsertReduction(tensors, axis), site, 0
+                if relation is not None and relation.factor == capture.mesh[axis]:
+                    yield "gradient-not-reduced", InsertReduction(tensors, axis, "avg"), site, 1
+
+
 def _at_other_passes(guesses: list[Guess], sites: Iterable[Site], capture: Capture) -> list[Guess]:
     """Gradients that are to be averaged in one pass through a step are to be averaged in the others, in which what comes of them is another value already, so that no factor shows."""
     producers = {rank: capture.ranks[rank].producers() for rank in {min(site.position) for site in sites}}
@@ -149,15 +166,21 @@ def _at_other_passes(guesses: list[Guess], sites: Iterable[Site], capture: Captu
     alike: dict[Hashable, list[Site]] = {}
     for site in sites:
         alike.setdefault(written_as(site), []).append(site)
-    known = {(site.number, edit.reduce) for _, edit, site, _ in guesses if isinstance(edit, InsertReduction)}
+    known = {(_target(edit), edit.reduce) for _, edit, _, _ in guesses if isinstance(edit, InsertReduction)}
     found: list[Guess] = []
     for rule, edit, site, cost in guesses:
         if not isinstance(edit, InsertReduction) or edit.reduce != "avg" or site.node.phase != "backward":
             continue
-        for other in alike[written_as(site)]:
-            if (other.number, edit.reduce) not in known and edit.tensors.keys() == other.tensors.keys():
-                known.add((other.number, edit.reduce))
-                found.append((rule, replace(edit, tensors=other.tensors), other, cost))
+        rank, var = next(iter(edit.tensors.items()))
+        outs = capture.ranks[rank].nodes[site.position[rank]].outs if rank in site.position else ()
+        for other in alike[written_as(site)] if var in outs else ():
+            tensors = outputs_of(capture, other.position, outs.index(var))
+            if (
+                _target(replace(edit, tensors=tensors)),
+                edit.reduce,
+            ) not in known and edit.tensors.keys() == tensors.keys():
+                known.add((_target(replace(edit, tensors=tensors)), edit.reduce))
+                found.append((rule, replace(edit, tensors=tensors), other, cost))
     return found
 
 

@@ -133,8 +133,8 @@ class _Round:
         """The sites that no kept promise rests on: another value there would break that promise, so the defect is elsewhere."""
         kept = tuple(promise.name for promise in self.proof.outcome.promises if promise.holds)
         cleared = reached(self.trials.capture, self.trials.alignment, kept)
-        suspects = {number: site for number, site in sites.items() if number not in cleared}
-        return suspects or sites
+        suspects = {number: site for number, site in sites.items() if number not in cleared or _gives_more(site)}
+        return suspects if any(number not in cleared for number in suspects) else sites
 
     def _best(self, sites: Mapping[int, Site], fuel: Fuel) -> Repair | None:
         """The first hypothesis, by cost, that mends most; one that mends all ends the search at its cost.
@@ -200,6 +200,11 @@ class _Round:
             if best is None or held > best[0]:
                 best = held, repair
         return None if best is None else best[1]
+
+
+def _gives_more(site: Site) -> bool:
+    """Whether an operator of autograd gives several gradients, of which a kept promise may rest on one."""
+    return site.node.phase == "backward" and len(site.node.outs) > 1
 
 
 def _questions(

@@ -428,7 +428,9 @@ def _name(graph: Graph, guess: Hypothesis, span: Span | None, sources: Sources, 
     if gradients or call:
         return gradients[0] if gradients else f"an operand of {call}"
     asked = sources.name_at(span) if within and not isinstance(guess.edit, Scale) else ""
-    return asked if is_asking(asked) else mends[0] if mends else operation(node.op)
+    if is_asking(asked):
+        return asked
+    return gradient_ahead(graph, node.outs[0]) or (mends[0] if mends else operation(node.op))
 
 
 def _parameters_of(graph: Graph, guess: Hypothesis, span: Span | None, sources: Sources) -> str:

@@ -202,34 +202,34 @@ def _all_to_all(a: Any, _: Any) -> list[Call]:
 
 def _broadcast(a: Any, _: Any) -> list[Call]:
     group = _ranks(a[1])
-    return [Call("broadcast", group, (t,), (t,), peer=group[a[2]]) for t in a[0]]
+    return [Call("broadcast", group, (t,), (t,), peer=_peer(group, a[2])) for t in a[0]]
 
 
 def _reduce(a: Any, _: Any) -> list[Call]:
     group = _ranks(a[1])
-    return [Call("reduce", group, (t,), (t,), reduce=reduction(a[2]), peer=group[a[3]]) for t in a[0]]
+    return [Call("reduce", group, (t,), (t,), reduce=reduction(a[2]), peer=_peer(group, a[3])) for t in a[0]]
 
 
 def _gather(a: Any, _: Any) -> list[Call]:
     group = _ranks(a[2])
     outs = tuple(a[0][0]) if a[0] else ()
-    return [Call("gather", group, (a[1][0],), outs, peer=group[a[3]])]
+    return [Call("gather", group, (a[1][0],), outs, peer=_peer(group, a[3]))]
 
 
 def _scatter(a: Any, _: Any) -> list[Call]:
     group = _ranks(a[2])
     xs = tuple(a[1][0]) if a[1] else ()
-    return [Call("scatter", group, xs, (a[0][0],), peer=group[a[3]])]
+    return [Call("scatter", group, xs, (a[0][0],), peer=_peer(group, a[3]))]
 
 
 def _send(a: Any, _: Any) -> list[Call]:
     group = _ranks(a[1])
-    return [Call("send", group, (t,), (), peer=group[a[2]], tag=a[3]) for t in a[0]]
+    return [Call("send", group, (t,), (), peer=_peer(group, a[2]), tag=a[3]) for t in a[0]]
 
 
 def _receive(a: Any, _: Any) -> list[Call]:
     group = _ranks(a[1])
-    return [Call("recv", group, (), (t,), peer=group[a[2]], tag=a[3]) for t in a[0]]
+    return [Call("recv", group, (), (t,), peer=_peer(group, a[2]), tag=a[3]) for t in a[0]]
 
 
 def _barrier(a: Any, _: Any) -> list[Call]:
@@ -280,19 +280,28 @@ def _functional_all_to_all(a: Any, out: Any) -> list[Call]:
     ]
 
 
+def _peer(group: tuple[int, ...], place: int) -> int:
+    """The member of a group that a call is addressed to; raises ``RuntimeError`` where it has none in this place."""
+    if not 0 <= place < len(group):
+        raise RuntimeError(
+            f"rank {place} of its group is addressed, which has {len(group)} ranks, from 0 to {len(group) - 1}"
+        )
+    return group[place]
+
+
 def _functional_broadcast(a: Any, out: Any) -> list[Call]:
     group = _ranks(a[2])
-    return [Call("broadcast", group, (a[0],), (out,), peer=group[a[1]])]
+    return [Call("broadcast", group, (a[0],), (out,), peer=_peer(group, a[1]))]
 
 
 def _functional_send(a: Any, _: Any) -> list[Call]:
     group = _ranks(a[3])
-    return [Call("send", group, (a[0],), (), peer=group[a[1]], tag=a[2])]
+    return [Call("send", group, (a[0],), (), peer=_peer(group, a[1]), tag=a[2])]
 
 
 def _functional_receive(a: Any, out: Any) -> list[Call]:
     group = _ranks(a[3])
-    return [Call("recv", group, (), (out,), peer=group[a[1]], tag=a[2])]
+    return [Call("recv", group, (), (out,), peer=_peer(group, a[1]), tag=a[2])]
 
 
 def _functional_batch(a: Any, out: Any) -> list[Call]:
@@ -300,9 +309,9 @@ def _functional_batch(a: Any, out: Any) -> list[Call]:
     found = []
     for op, peer, tag, tensor, result in zip(a[0], a[1], a[2], a[3], out, strict=True):
         if "send" in op:
-            found.append(Call("send", group, (tensor,), (), peer=group[peer], tag=tag))
+            found.append(Call("send", group, (tensor,), (), peer=_peer(group, peer), tag=tag))
         else:
-            found.append(Call("recv", group, (), (result,), peer=group[peer], tag=tag))
+            found.append(Call("recv", group, (), (result,), peer=_peer(group, peer), tag=tag))
     return found
 
 

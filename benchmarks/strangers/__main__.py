@@ -1,7 +1,7 @@
-"""``python -m benchmarks.strangers [--only TEXT] [--repaired] [--verbose]``: how well bugs are told that nobody here had seen.
+"""``python -m benchmarks.strangers [--ordinary] [--only TEXT] [--repaired] [--verbose]``: how well bugs are told that nobody here had seen.
 
 A line for each program: how far the finding's line is from the bug's, whether its rule names it, whether a fix was proved, seconds; then the shares.
-``--repaired`` checks the repaired programs as well, which must refine.
+``--ordinary``: the commonest mistakes in loops of a few steps instead.  ``--repaired`` checks the repaired programs as well, which must refine.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.strangers.program import PROGRAMS, Program, programs
+from benchmarks.strangers.program import ORDINARY, PROGRAMS, Program, programs
 from graphguard.checks.judging.requests import CheckRequest
 from graphguard.checks.judging.steps import check_steps
 from graphguard.checks.project.configuration import Configuration
@@ -41,7 +41,7 @@ class Row:
 def checked(program: Program, text: str, worker: WorkerClient) -> Report:
     """The report on a text of a program."""
     path = str(program.path)
-    request = CheckRequest(path, "check", None, str(PROGRAMS), overlay={path: text}, relations=False)
+    request = CheckRequest(path, "check", None, str(program.path.parent), overlay={path: text}, relations=False)
     report: Any = drive(check_steps(request), worker, Prover())
     assert isinstance(report, Report)
     return report
@@ -63,6 +63,7 @@ def judged(program: Program, report: Report, seconds: float) -> Row:
 def main() -> int:
     """The command; 1 where a repaired program does not refine."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ordinary", action="store_true", help="the commonest mistakes, in loops of a few steps")
     parser.add_argument("--only", default="", help="part of a name")
     parser.add_argument("--repaired", action="store_true", help="check the repaired programs as well")
     parser.add_argument("--verbose", action="store_true", help="print every message")
@@ -70,7 +71,7 @@ def main() -> int:
     worker = WorkerClient(Configuration(PROGRAMS))
     rows, wrong = [], 0
     try:
-        for program in programs(options.only):
+        for program in programs(options.only, ORDINARY if options.ordinary else PROGRAMS):
             if options.repaired:
                 fixed = checked(program, program.repaired, worker)
                 if fixed.verdict is not Verdict.REFINES:

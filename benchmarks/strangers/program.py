@@ -1,6 +1,6 @@
 """A stranger's program: the text with the bug, the repaired text, and the lines where the bug is.
 
-Comments at the ends of lines say it, and are taken out of both texts: ``# fixed: TEXT`` (the repaired program has TEXT there), ``# fault`` (the bug is there as
+Comments at the ends of lines say it, and are taken out of both texts: ``# fixed: TEXT`` (the repaired program has TEXT there; nothing, where there is none), ``# fault`` (the bug is there as
 well, though the line stays), ``# near`` (a place that is no answer, but helps).  A line of its own ``# fixed, insert: TEXT`` is a line that only the repaired program has.
 """
 
@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROGRAMS = Path(__file__).parent / "programs"
-_MARK = re.compile(r"  # (fixed: (?P<text>.*)|fault|near)$")
+ORDINARY = Path(__file__).parent / "ordinary"
+"""Loops of a few steps as everybody writes them, each with one of the commonest mistakes."""
+_MARK = re.compile(r"  # (fixed:( (?P<text>.*))?|fault|near)$")
 _INSERT = re.compile(r"(?P<indent>\s*)# fixed, insert: (?P<text>.*)$")
 
 
@@ -40,7 +42,7 @@ class Program:
             mark = _MARK.search(line)
             plain = line[: mark.start()] if mark else line
             buggy.append(plain)
-            fixed = mark["text"] if mark else None
+            fixed = (mark["text"] or "") if mark and mark[1].startswith("fixed") else None
             repaired.append(plain if fixed is None else re.match(r"\s*", plain)[0] + fixed)  # type: ignore[index]
             if mark and mark[1] != "near":
                 lines.add(len(buggy))
@@ -51,6 +53,6 @@ class Program:
         return cls(path, "\n".join(buggy) + "\n", "\n".join(repaired) + "\n", frozenset(lines), said)
 
 
-def programs(part: str = "") -> list[Program]:
-    """All programs whose name has a part."""
-    return [Program.of(path) for path in sorted(PROGRAMS.glob("*.py")) if part in path.stem]
+def programs(part: str = "", folder: Path = PROGRAMS) -> list[Program]:
+    """All programs of a folder whose name has a part."""
+    return [Program.of(path) for path in sorted(folder.glob("*.py")) if part in path.stem]

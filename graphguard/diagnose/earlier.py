@@ -51,6 +51,7 @@ def earlier(capture: Capture, failing: Sequence[str]) -> Earlier | None:
         proof = prove(before)
         if proof.outcome.proved or not proof.outcome.failing:
             continue
+        numbers = replace(numbers, differing=proof.outcome.failing)  # one step of Adam hardly shows what is wrong
         return Earlier(before, proof, numbers, tuple(_following(capture, failing, ends)))
     return None
 

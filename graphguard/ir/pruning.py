@@ -8,6 +8,7 @@ from itertools import compress
 
 from graphguard.ir.graph import COLLECTIVES, Graph, Var
 from graphguard.ir.joining import JoinedCall, join
+from graphguard.ops import REDUCTIONS
 
 
 def prune_prelude(ranks: tuple[Graph, ...], read: Collection[str] = ()) -> tuple[Graph, ...]:
@@ -59,9 +60,21 @@ def _ends(graph: Graph, read: Collection[str]) -> set[Var]:
 
 
 def prune_to_outputs(ranks: tuple[Graph, ...]) -> tuple[Graph, ...]:
-    """Leave out all that no output of any rank is computed of; a collective stays for all its members."""
+    """Leave out all that no output of any rank is computed of; a collective stays for all its members, and one that reduces what stays is kept: it may have been meant to be read."""
     alive = [[False] * len(graph.nodes) for graph in ranks]
-    return tuple(map(_with_inputs_read, _pruned(ranks, alive, [_ends(graph, ()) for graph in ranks])))
+    ends = [_ends(graph, ()) for graph in ranks]
+    _spread(ranks, alive, [{*each} for each in ends])
+    known = [{*graph.inputs, *graph.constants} for graph in ranks]
+    for graph, kept, made in zip(ranks, alive, known, strict=True):
+        made.update(var for node, one in zip(graph.nodes, kept, strict=True) if one for var in node.outs)
+    for call in join(ranks).collectives:
+        if call.kind in REDUCTIONS and all(
+            known[rank].issuperset(ranks[rank].nodes[at].reads) for rank, at in call.nodes.items()
+        ):
+            for rank, at in call.nodes.items():
+                alive[rank][at] = True
+    kept_graphs = (_kept(graph, one) for graph, one in zip(ranks, alive, strict=True))
+    return tuple(map(_with_inputs_read, kept_graphs))
 
 
 def _with_inputs_read(graph: Graph) -> Graph:
@@ -84,6 +97,14 @@ def _pruned_together(ranks: tuple[Graph, ...], read: Collection[str]) -> tuple[G
 
 def _pruned(ranks: tuple[Graph, ...], alive: list[list[bool]], wanted: list[set[Var]]) -> tuple[Graph, ...]:
     """Graphs with the calls that are ``alive``, and those that these and what is ``wanted`` need."""
+    seen = _spread(ranks, alive, wanted)
+    # what a hang cut off stays
+    keep = [[kept or not met for kept, met in zip(*both, strict=True)] for both in zip(alive, seen, strict=True)]
+    return tuple(_kept(graph, one) for graph, one in zip(ranks, keep, strict=True))
+
+
+def _spread(ranks: tuple[Graph, ...], alive: list[list[bool]], wanted: list[set[Var]]) -> list[list[bool]]:
+    """Mark as ``alive`` what is needed as well; returns which calls were come to."""
     seen = [[*one] for one in alive]
     for step in reversed(join(ranks).order):
         calls = list(step.nodes.items()) if isinstance(step, JoinedCall) else [step]
@@ -95,9 +116,7 @@ def _pruned(ranks: tuple[Graph, ...], alive: list[list[bool]], wanted: list[set[
             for rank, index in calls:
                 alive[rank][index] = True
                 wanted[rank].update(ranks[rank].nodes[index].reads)
-    # what a hang cut off stays
-    keep = [[kept or not met for kept, met in zip(*both, strict=True)] for both in zip(alive, seen, strict=True)]
-    return tuple(_kept(graph, one) for graph, one in zip(ranks, keep, strict=True))
+    return seen
 
 
 def _read_later(graph: Graph, made: set[Var], read: Collection[str]) -> set[Var]:

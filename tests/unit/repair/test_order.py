@@ -93,3 +93,27 @@ def test_flows_are_seen_through_the_functions_that_were_running() -> None:
     assert flows.between(FILE, first, second)
     assert not flows.between(FILE, second, first)
     assert not flows.between("other.py", first, second)
+
+
+def test_a_statement_that_would_be_read_no_more_is_not_moved() -> None:
+    text = """
+        def step(model, x, is_parallel):
+            if is_parallel:
+                x = part(x)
+            loss = model(x)
+            loss.backward()
+    """
+    calls = ("part", (0,), 1), ("model(x)", (1,), 2), ("backward", (2,), 3)
+    assert not any("before if is_parallel" in title for title in titles(text, *calls))
+
+
+def test_a_statement_that_the_next_pass_reads_is() -> None:
+    text = """
+        def step(model, x, count):
+            for _ in range(count):
+                y = model(x)
+                x = part(y)
+                model.step(x)
+    """
+    calls = ("y = model(x)", (0,), 1), ("part(y)", (1,), 2), ("model.step", (2,), 3)
+    assert any(title.startswith("model.step(x) before") for title in titles(text, *calls))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from graphguard.confirm.check import compare
 from graphguard.confirm.confirmation import Confirmation
 from graphguard.ir import Capture, Graph, Var
 from graphguard.ir.graph import COLLECTIVES
@@ -33,6 +32,8 @@ class Earlier:
 
 def earlier(capture: Capture, failing: Sequence[str]) -> Earlier | None:
     """The capture up to the first step behind which parameters are wrong; None where that is the last one, or no step is seen."""
+    from graphguard.confirm.check import compare  # which imports torch: where nothing is wrong nobody waits for it
+
     spec = capture.spec
     if spec is None:
         return None

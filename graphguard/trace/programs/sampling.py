@@ -301,7 +301,7 @@ def sampling_cautions(job: Job, specification: Recorded, ranks: Sequence[Recorde
 
 
 def sampling_told(
-    job: Job, specification: Recorded, ranks: Sequence[Recorded], *, start_alike: bool
+    job: Job, specification: Recorded, ranks: Sequence[Recorded], *, start_alike: bool = False
 ) -> tuple[list[str], list[str]]:
     """What a verdict on a script rests on, and what of it is not compared; ``start_alike``: its parameters are known to."""
     runs = _runs(specification, ranks)

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from graphguard.confirm.confirmation import Confirmation
-from graphguard.ir import Capture, Graph, Var
-from graphguard.ir.graph import COLLECTIVES
+from graphguard.ir import Capture, Graph, Node, Var
+from graphguard.ir.joining import JoinedCall, join
 from graphguard.ir.pruning import prune_to_outputs
 from graphguard.ir.validity import well_formed
 from graphguard.refine.proving.proof import Proof
 from graphguard.refine.proving.prove import prove
 
-_STEPS = 64  # operators of an update, at most, from one value of a parameter to the next
+_STEPS = 64  # operators between a gradient and what it changes, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,8 @@ def earlier(capture: Capture, failing: Sequence[str]) -> Earlier | None:
     spec = capture.spec
     if spec is None:
         return None
-    graphs = (spec, *capture.ranks)
-    histories = {name: found for name in failing if (found := _histories(graphs, name)) is not None}
+    programs = [_Program(graph) for graph in (spec, *capture.ranks)]
+    histories = {name: found for name in failing if (found := _histories(programs, name)) is not None}
     for step in range(max((len(found[0]) for found in histories.values()), default=0)):
         ends = {
             name: [each[step] if each else None for each in found]
@@ -53,69 +54,89 @@ def earlier(capture: Capture, failing: Sequence[str]) -> Earlier | None:
         if proof.outcome.proved or not proof.outcome.failing:
             continue
         numbers = replace(numbers, differing=proof.outcome.failing)  # one step of Adam hardly shows what is wrong
-        return Earlier(before, proof, numbers, tuple(_following(capture, failing, ends)))
+        return Earlier(before, proof, numbers, tuple(dict.fromkeys(_following(capture, failing, ends))))
     return None
 
 
-def _histories(graphs: Sequence[Graph], name: str) -> list[list[Var]] | None:
-    """For every graph, what forward passes read of the parameter that is handed out under a name, behind the first; None where they do not correspond."""
-    found = [_history(graph, graph.outputs[name]) if name in graph.outputs else [] for graph in graphs]
-    lengths = {len(each) for graph, each in zip(graphs, found, strict=True) if name in graph.outputs}
+def _histories(programs: Sequence[_Program], name: str) -> list[list[Var]] | None:
+    """For every program, what forward passes read of the parameter that is handed out under a name, behind the first; None where they do not correspond."""
+    found = [each.history(name) for each in programs]
+    lengths = {len(mine) for each, mine in zip(programs, found, strict=True) if name in each.graph.outputs}
     return found if found[0] and len(lengths) == 1 else None
 
 
-def _history(graph: Graph, last: Var) -> list[Var]:
-    """The values of a parameter between the first and the last that forward passes read, the earliest first."""
-    producers = graph.producers()
-    chain = _chain(graph, producers, last)
-    if not chain:
-        return []
-    updated = {producers[var] for var in chain if var in producers}
-    read = {
-        var
-        for index, node in enumerate(graph.nodes)
-        if node.phase == "forward" and index not in updated
-        for var in node.reads
-    }
-    return [var for var in reversed(chain[1:-1]) if var in read]
+class _Program:
+    """One graph, and what is asked of it for every output."""
 
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._producers = graph.producers()
+        self._read: dict[Var, list[int]] = {}
+        for index, node in enumerate(graph.nodes):
+            for var in node.reads if node.phase == "forward" else ():
+                self._read.setdefault(var, []).append(index)
 
-def _chain(graph: Graph, producers: dict[Var, int], last: Var) -> list[Var]:
-    """The values from a parameter's last one back to what it was at first: an update makes a value of the one before, as it is or of the same shape; nothing where it cannot be followed."""
-    chain, seen = [last], {last}
-    while not _is_first(graph, producers, chain[-1]):
-        var = chain[-1]
-        node = graph.nodes[producers[var]] if var in producers else None
-        earlier_ones = () if node is None else (each for each in node.reads if graph.types[each] == graph.types[var])
-        before = next(
-            (each for each in earlier_ones if each not in seen and _comes_of_leaf(graph, producers, each)), None
-        )
-        if before is None:
+    def history(self, name: str) -> list[Var]:
+        """The values of a parameter between the first and the last that forward passes read, the earliest first."""
+        if name not in self.graph.outputs:
             return []
-        chain.append(before)
-        seen.add(before)
-    return chain
+        chain = self._chain(self.graph.outputs[name])
+        updated = {self._producers[var] for var in chain if var in self._producers}
+        found, is_learned = [], False
+        for before, var in pairwise(reversed(chain)):
+            is_learned = is_learned or self._adds_gradient(before, var)
+            if is_learned and var != chain[0] and any(index not in updated for index in self._read.get(var, ())):
+                found.append(var)
+                is_learned = False
+        return found
 
+    def _chain(self, last: Var) -> list[Var]:
+        """The values from a parameter's last one back to what it was at first: an update makes a value of the one before, as it is or of the same shape; nothing where it cannot be followed."""
+        chain, seen = [last], {last}
+        while not self._is_first(chain[-1]):
+            before = next(
+                (each for each in self._alike(chain[-1]) if each not in seen and self._is_followed(each)), None
+            )
+            if before is None:
+                return []
+            chain.append(before)
+            seen.add(before)
+        return chain
 
-def _is_first(graph: Graph, producers: dict[Var, int], var: Var) -> bool:
-    """Whether a value is what a parameter was at first: a leaf, or a rank's part of one."""
-    return var in graph.inputs or (var in producers and graph.nodes[producers[var]].phase == "prelude")
+    def _node(self, var: Var) -> Node | None:
+        index = self._producers.get(var)
+        return None if index is None else self.graph.nodes[index]
 
+    def _alike(self, var: Var) -> list[Var]:
+        """What a value is computed of that has its type."""
+        node, types = self._node(var), self.graph.types
+        return [] if node is None else [each for each in node.reads if types[each] == types[var]]
 
-def _comes_of_leaf(graph: Graph, producers: dict[Var, int], var: Var) -> bool:
-    """Whether a value can be followed to a parameter by the first operands of its type: no gradient is."""
-    kind = graph.types[var]
-    for _ in range(len(graph.nodes)):
-        if _is_first(graph, producers, var):
-            return True
-        node = graph.nodes[producers[var]] if var in producers else None
-        if node is None or node.phase == "backward":
-            return False
-        following = next((each for each in node.reads if graph.types[each] == kind), None)
-        if following is None:
-            return False
-        var = following
-    return False
+    def _is_first(self, var: Var) -> bool:
+        """Whether a value is what a parameter was at first: a leaf, or a rank's part of one."""
+        node = self._node(var)
+        return var in self.graph.inputs or (node is not None and node.phase == "prelude")
+
+    def _is_followed(self, var: Var) -> bool:
+        """Whether a value can be followed to a leaf by the first operands of its type: no gradient is."""
+        for _ in range(len(self.graph.nodes)):
+            if self._is_first(var):
+                return True
+            node, alike = self._node(var), self._alike(var)
+            if node is None or node.phase == "backward" or not alike:
+                return False
+            var = alike[0]
+        return False
+
+    def _adds_gradient(self, before: Var, var: Var) -> bool:
+        """Whether a value is made of the one before it and of what comes of a gradient as large as it: what no activation is."""
+        waiting = [each for each in self._alike(var) if each != before]
+        for each in waiting:
+            node = self._node(each)
+            if node is not None and node.phase == "backward":
+                return True
+            waiting += [one for one in self._alike(each) if one not in waiting and len(waiting) < _STEPS]
+        return False
 
 
 def _ending(capture: Capture, ends: dict[str, list[Var | None]]) -> Capture:
@@ -134,9 +155,12 @@ def _ending(capture: Capture, ends: dict[str, list[Var | None]]) -> Capture:
 
 def _following(capture: Capture, failing: Collection[str], ends: dict[str, list[Var | None]]) -> Iterator[str]:
     """The failing outputs that some rank computes of what has gone wrong."""
-    known = [{each[place] for each in ends.values()} for place in range(1, len(capture.ranks) + 1)]
-    for graph, reached in zip(capture.ranks, known, strict=True):
-        for node in graph.nodes:
-            if not reached.isdisjoint(node.reads) or (node.op in COLLECTIVES and reached):
-                reached.update(node.outs)
-        yield from (name for name in failing if graph.outputs.get(name) in reached)
+    reached = [{each[place] for each in ends.values()} for place in range(1, len(capture.ranks) + 1)]
+    for step in join(capture.ranks).order:
+        calls = step.nodes.items() if isinstance(step, JoinedCall) else (step,)
+        nodes = [(rank, capture.ranks[rank].nodes[index]) for rank, index in calls]
+        if any(not reached[rank].isdisjoint(node.reads) for rank, node in nodes):
+            for rank, node in nodes:
+                reached[rank].update(node.outs)
+    for graph, own in zip(capture.ranks, reached, strict=True):
+        yield from (name for name in failing if graph.outputs.get(name) in own)

@@ -20,6 +20,7 @@ Starts: TypeAlias = Sequence[Mapping[str, Var]]
 """By rank: parameters, as they were made."""
 
 _MOVING = operators(lambda op: bool(op.moves))  # their numbers say which elements, and nothing of these
+_UNKNOWN = ("unknown",)
 _FIX = (
     "needed: the same parameters on all ranks\n"
     "fix: seed all ranks alike before the model is made, or broadcast its parameters from one rank when nothing changes them any more"
@@ -48,17 +49,17 @@ def unlike_starts(graphs: tuple[Graph, ...], starts: Starts) -> tuple[list[Troub
         first = next(iter(made))
         known = known and len(made) == len(graphs) and len({one.how for one in made.values()}) == 1
         for rank, value in made.items():
-            if value.of != made[first].of:
+            if value.of != made[first].of and _UNKNOWN not in value.of | made[first].of:
                 return [_trouble(graphs, name, (first, rank), starts, made)], False
     return [], known
 
 
 def add_up_what_differs(graphs: tuple[Graph, ...]) -> bool:
-    """Whether ranks, in some collective behind the first pass, reduce what is not computed alike on all of them: they work on different things."""
-    values = _Values(graphs, ("prelude", "forward", "backward", "step"))
+    """Whether ranks reduce gradients that are not computed alike on all of them, whatever they draw: they work on different parts of what they have."""
+    values = _Values(graphs, ("prelude", "forward", "backward", "step"), draws=False)
     for call in join(graphs).collectives:
         nodes = {rank: graphs[rank].nodes[index] for rank, index in call.nodes.items()}
-        if call.kind in REDUCTIONS and all(node.phase != "prelude" for node in nodes.values()):
+        if call.kind in REDUCTIONS and all(node.phase == "backward" for node in nodes.values()):
             given = {tuple(values.of(rank, var).how for var in node.reads) for rank, node in nodes.items()}
             if len(given) > 1:
                 return True
@@ -99,10 +100,13 @@ def _value(how: object, of: Iterator[_Value] | Sequence[_Value] = (), *own: tupl
 
 
 class _Values:
-    """What the variables of all ranks are, of some phases of their programs."""
+    """What the variables of all ranks are, of some phases of their programs; without ``draws`` one is as good as another."""
 
-    def __init__(self, graphs: tuple[Graph, ...], phases: Collection[str] = ("prelude",)) -> None:
+    def __init__(
+        self, graphs: tuple[Graph, ...], phases: Collection[str] = ("prelude",), *, draws: bool = True
+    ) -> None:
         self._graphs = graphs
+        self._draws = draws
         self._known: list[dict[Var, _Value]] = [
             {var: _value(leaf, (), leaf) for var, leaf in _leaves(graph)} for graph in graphs
         ]
@@ -113,14 +117,14 @@ class _Values:
                 self._compute(step[0], node)
 
     def of(self, rank: int, var: Var) -> _Value:
-        """What a rank has; a value of its own where that is not computed in the prelude."""
-        return self._known[rank].get(var) or _value((rank, var.id))
+        """What a rank has; a value of its own where nobody knows what it is computed of."""
+        return self._known[rank].get(var) or _value((rank, var.id), (), _UNKNOWN)
 
     def _compute(self, rank: int, node: Node) -> None:
         own: list[tuple[Any, ...]] = []
         if node.draw is not None:
             unseeded = node.draw[0].partition(":")[2] in ("", str(UNSEEDED))
-            own.append(("draw", *node.draw, rank if unseeded else None))
+            own.append(("draw", *node.draw, rank if unseeded else None) if self._draws else ("draw",))
         elif node.op not in _MOVING:
             own += [("number", node.op, arg) for arg in node.args if type(arg) in (int, float)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from graphguard.diagnose.earlier import earlier
 from graphguard.ir import Capture, CheckRef, Leaf, Placement, Promise, Span
@@ -24,7 +25,7 @@ def steps(missing: Sequence[int], *, parts: bool, first: int = 0) -> str:
         x, v = 8, 9
     for step in range(STEPS):
         lines += [f"%{new}: float64[{3 if parts else 6}, 4] = aten.mm.default(%{v}, %{w}) forward"]
-        lines += [f"%{new + 1}: float64[4, 4] = aten.mm.default(%{x}, %{new}) forward"]
+        lines += [f"%{new + 1}: float64[4, 4] = aten.mm.default(%{x}, %{new}) backward"]
         change = new + 1
         if parts and step not in missing:
             lines += [f'%{new + 2}: float64[4, 4] = gg.all_reduce(%{change}, "sum", [0, 1]) backward']
@@ -64,3 +65,17 @@ def test_right_steps_before_it_stay() -> None:
 
 def test_the_last_step_is_explained_in_the_whole_program() -> None:
     assert earlier(captured((2,)), ("out",)) is None
+
+
+def test_values_that_no_gradient_changes_are_no_parameters() -> None:
+    """As activations are, which one layer hands on to the next."""
+    whole = captured((0, 1, 2))
+    assert whole.spec is not None
+    spec, *ranks = (
+        replace(
+            graph,
+            nodes=tuple(replace(node, phase="forward") if node.phase == "backward" else node for node in graph.nodes),
+        )
+        for graph in (whole.spec, *whole.ranks)
+    )
+    assert earlier(replace(whole, spec=spec, ranks=tuple(ranks)), ("out",)) is None

@@ -138,8 +138,11 @@ def test_ranks_that_read_the_same_and_use_their_own_part(scripts: Scripts) -> No
     text = text.replace("loader =", "model = nn.parallel.DistributedDataParallel(model)\nloader =")
     text = text.replace("        dist.all_reduce(parameter.grad)\n        parameter.grad /= world\n", "        pass\n")
     assert scripts.judge(text).verdict is Verdict.REFINES
-    same = scripts.judge(text.replace(".chunk(world)[rank]", ".chunk(world)[0]"))
-    assert "read the same samples" in same.diagnostics[0].message
+    whole = text.replace(".chunk(world)[rank]", ".chunk(world)[0]")
+    dropped = whole.replace("(model(x) - y)", "(nn.functional.dropout(model(x), 0.5) - y)")
+    assert dropped != whole
+    for same in (whole, dropped):  # what a rank drops is no other sample
+        assert "read the same samples" in scripts.judge(same).diagnostics[0].message
 
 
 @pytest.mark.slow  # a whole script

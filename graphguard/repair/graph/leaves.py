@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from graphguard.ir import Graph, Node, Var
-from graphguard.ops import aten, operators
-from graphguard.repair.graph.slices import REARRANGING
+from graphguard.ops import operators
+from graphguard.repair.graph.slices import ADDING, REARRANGING
 
-_ADDING = {aten.add.Tensor}
-_CARRYING = REARRANGING | operators(lambda op: op.symbol in ("*", "/")) | _ADDING
+_CARRYING = REARRANGING | operators(lambda op: op.symbol in ("*", "/")) | ADDING
 _STEPS = 4  # operators between a tensor and the gradient that it is computed from
 
 
@@ -41,7 +40,7 @@ def leaf_behind(graph: Graph, var: Var) -> str:
         if not leaf and node is not None and node.phase == "backward":
             leaf = differentiated_leaf(graph, node, var)
         operands = set(node.operands()) if node is not None else set()
-        adds = node is not None and node.op in _ADDING and node.phase == "backward"
+        adds = node is not None and node.op in ADDING and node.phase == "backward"
         if leaf or not steps or not (adds or len(operands) == 1):
             found.add(leaf)
         else:

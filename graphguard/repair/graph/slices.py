@@ -21,6 +21,7 @@ REARRANGING = operators(lambda op: op.moves in ("view", "permute", "expand")) | 
 SLICES = operators(lambda op: op.moves == "part")
 SPLITS = operators(lambda op: op.moves == "split")
 LAYOUT = REARRANGING | SLICES | SPLITS
+ADDING = frozenset({aten.add.Tensor})
 JOINING = operators(lambda op: op.moves == "join")
 
 

@@ -6,14 +6,13 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from graphguard.ir import Capture, Span
-from graphguard.ops import aten, operators
+from graphguard.ops import operators
 from graphguard.repair.graph.edits import Edit, InsertReduction, Scale
 from graphguard.repair.graph.neighbours import Neighbours
-from graphguard.repair.graph.slices import Site
+from graphguard.repair.graph.slices import ADDING, Site
 from graphguard.repair.text.program import Program, assigned_name
 from graphguard.repair.writing.source import Draft, Reduce, groups_for, line_after
 
-ADDING = frozenset({aten.add.Tensor})
 _SUMMING = operators(lambda op: op.sums or op.symbol in ("+", "-"))
 
 

@@ -28,7 +28,7 @@ from graphguard.repair.graph.edits import (
 from graphguard.repair.graph.meanings import Sending
 from graphguard.repair.graph.neighbours import SCALING, Guess, Neighbours
 from graphguard.repair.graph.places import places as own_places
-from graphguard.repair.graph.slices import JOINING, LAYOUT, Site, partial_axes
+from graphguard.repair.graph.slices import ADDING, JOINING, LAYOUT, Site, partial_axes
 from graphguard.repair.operators.called import called
 from graphguard.repair.operators.coded import coded
 from graphguard.repair.operators.crossed import crossed
@@ -36,7 +36,7 @@ from graphguard.repair.operators.guesses import axis_factors, guesses_at
 from graphguard.repair.operators.guided import guided
 from graphguard.repair.operators.parameters import parameters
 from graphguard.repair.operators.siblings import siblings
-from graphguard.repair.scales.accumulation import ADDING, only_added_to
+from graphguard.repair.scales.accumulation import only_added_to
 from graphguard.repair.scales.constants import constants
 from graphguard.repair.scales.counted_targets import counted_targets
 from graphguard.repair.scales.means import means
@@ -166,7 +166,11 @@ def _at_other_passes(guesses: list[Guess], sites: Iterable[Site], capture: Captu
     alike: dict[Hashable, list[Site]] = {}
     for site in sites:
         alike.setdefault(written_as(site), []).append(site)
-    known = {(_target(edit), edit.reduce) for _, edit, _, _ in guesses if isinstance(edit, InsertReduction)}
+
+    def key(edit: InsertReduction) -> Hashable:
+        return min(edit.tensors), _target(edit), edit.reduce
+
+    known = {key(edit) for _, edit, _, _ in guesses if isinstance(edit, InsertReduction)}
     found: list[Guess] = []
     for rule, edit, site, cost in guesses:
         if not isinstance(edit, InsertReduction) or edit.reduce != "avg" or site.node.phase != "backward":
@@ -174,13 +178,10 @@ def _at_other_passes(guesses: list[Guess], sites: Iterable[Site], capture: Captu
         rank, var = next(iter(edit.tensors.items()))
         outs = capture.ranks[rank].nodes[site.position[rank]].outs if rank in site.position else ()
         for other in alike[written_as(site)] if var in outs else ():
-            tensors = outputs_of(capture, other.position, outs.index(var))
-            if (
-                _target(replace(edit, tensors=tensors)),
-                edit.reduce,
-            ) not in known and edit.tensors.keys() == tensors.keys():
-                known.add((_target(replace(edit, tensors=tensors)), edit.reduce))
-                found.append((rule, replace(edit, tensors=tensors), other, cost))
+            again = replace(edit, tensors=outputs_of(capture, other.position, outs.index(var)))
+            if again.tensors.keys() == edit.tensors.keys() and key(again) not in known:
+                known.add(key(again))
+                found.append((rule, again, other, cost))
     return found
 
 

@@ -40,7 +40,7 @@ def by_chance(broken: Broken, finding: Finding, row: Mapping[str, Any]) -> Gener
 
     On two ranks a learning rate of 0.5 and a mean over the ranks are one factor; on one rank they are two.  A check that is written for its own mesh says nothing on
     another one: where what is wrong there is no factor, and is wrong without the edit as well.  An edit that is right there, too, tells the two apart.  A factor that is as large as an axis must be right
-    where the program is wrong without it.
+    where the program is wrong without it.  An edit after which a program does not run where it ran before is no fix: of two ranks, none is rank 2.
     """
     request = broken.request
     of_axis = row["brings_size"] and finding.rule == "wrong-scale"
@@ -50,6 +50,8 @@ def by_chance(broken: Broken, finding: Finding, row: Mapping[str, Any]) -> Gener
         said = yield from _said(asked, finding, row["texts"])
         if said is _FACTOR or (said is _WRONG and (yield from _said(asked, finding, {})) is _RIGHT):
             return Chance(asked)
+        if said is _NOTHING and (yield from _said(asked, finding, {})) is not _NOTHING:
+            return Chance(None)
         if said is _WRONG:
             doubt = doubt or Chance(asked, certain=False)
         tried = tried or (said is _RIGHT and not (of_axis and (yield from _said(asked, finding, {})) is _RIGHT))

@@ -123,6 +123,16 @@ def drafts_at(
         yield from _moved(capture, edit, rank, program, span, sources)
 
 
+def _sizes_of_last(
+    capture: Capture, edit: SetArgument, rank: int, program: Program, call: ast.expr | None
+) -> list[str]:
+    """Texts for the number of ranks of a broadcast, where the one that is to send is the last of them."""
+    group = capture.ranks[rank].nodes[edit.position[rank]].args[2]
+    if call is None or not isinstance(group, tuple) or len(group) == 1 or edit.values[rank] != group[-1]:
+        return []
+    return size_expressions(program, call, Fraction(len(group)), capture)
+
+
 def _scaled(capture: Capture, factor: Fraction, program: Program, span: Span) -> Iterator[Draft]:
     yield from source.divide_after(program, span, factor)
     augmented = program.augmented(span)
@@ -151,7 +161,8 @@ def _arguments(capture: Capture, edit: SetArgument, rank: int, program: Program,
         if edit.what == "dim":
             yield from sharded_instead(program, span, edit.values[rank])
     elif edit.what == "src":
-        yield from source.change_sender(program, span, edit.values[rank])
+        sizes = _sizes_of_last(capture, edit, rank, program, call)
+        yield from source.change_sender(program, span, edit.values[rank], sizes)
     elif edit.what != "reduce":
         yield from source.change_group(program, span, edit.what, capture)
     elif isinstance(call, ast.Call) and idioms.functional_call(program, call):

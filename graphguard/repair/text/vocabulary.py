@@ -117,6 +117,8 @@ def rank_expressions(program: Program, at: ast.AST, axis: str) -> list[str]:
     scopes: list[ast.AST] = [outer for outer in program.ancestors(at) if isinstance(outer, Function)] or [program.tree]
     for scope in scopes:
         found.update(dict.fromkeys(_ranks_in(program, scope)))
+    if (klass := program.klass(at)) is not None:
+        found.update(dict.fromkeys(_attributes_for_ranks(program, klass)))
     for name in _meshes(program, at):
         found[f'{name}.get_local_rank("{axis}")'] = None
     for scope in scopes:
@@ -248,6 +250,16 @@ def _ranks_in(program: Program, scope: ast.AST) -> Iterator[str]:
             case ast.Attribute(attr=name) if name == "rank" or name.endswith("_rank"):
                 yield program.source(node)
             case ast.Call() if _gives_rank(node):
+                yield program.source(node)
+
+
+def _attributes_for_ranks(program: Program, klass: ast.ClassDef) -> Iterator[str]:
+    """Places of the rank that objects of a class keep."""
+    for node in ast.walk(klass):
+        match node:
+            case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()) if (
+                name == "rank" or name.endswith("_rank")
+            ):
                 yield program.source(node)
 
 

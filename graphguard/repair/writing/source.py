@@ -56,12 +56,26 @@ def insert_reduction(
         yield from _with_statement_after(program, value, reduce, edit.axis, fresh)
 
 
-def _forms(program: Program, at: ast.AST, edit: graph_edits.InsertReduction, capture: Capture) -> Iterator[Reduce]:
-    """The ways to write a reduction: as it is, or only where there is a group, if the file asks for that elsewhere."""
+def _forms(
+    program: Program, at: ast.expr | ast.stmt, edit: graph_edits.InsertReduction, capture: Capture
+) -> Iterator[Reduce]:
+    """The ways to write a reduction: as it is, or only where there is a group, if the file asks for that elsewhere or the specification, which has none, runs the function as well."""
     for group in groups_for(program, at, edit.axis, capture):
         yield Reduce(program, group, edit.reduce)
-        if group and f"if {group} is not None:" in program.text:
+        if group and (f"if {group} is not None:" in program.text or _is_specified(program, at, capture)):
             yield Reduce(program, group, edit.reduce, guarded=True)
+
+
+def _is_specified(program: Program, at: ast.expr | ast.stmt, capture: Capture) -> bool:
+    """Whether the specification ran the function that an expression stands in."""
+    function = program.enclosing_function(program.span(at))
+    if function is None or capture.spec is None:
+        return False
+    whole = program.span(function)
+    return any(
+        frame.span.file == whole.file and whole.line <= frame.span.line <= whole.end_line
+        for frame in capture.spec.frames
+    )
 
 
 def scale(program: Program, span: Span, factor: Fraction, sizes: list[str]) -> Iterator[Draft]:
@@ -223,14 +237,16 @@ def change_concatenation(program: Program, span: Span, what: str, value: object)
         yield Draft(f"join along dim {value}", (TextEdit(program.span(dims[0]), str(value)),))
 
 
-def change_sender(program: Program, span: Span, rank: object) -> Iterator[Draft]:
-    """Let another rank broadcast."""
+def change_sender(program: Program, span: Span, rank: object, sizes: list[str]) -> Iterator[Draft]:
+    """Let another rank broadcast; ``sizes`` are texts for the number of ranks, where it is the last one of them."""
     call = program.expression(span)
     if not isinstance(call, ast.Call):
         return
     named = next((word.value for word in call.keywords if word.arg in {"src", "group_src"}), None)
     given = named or (call.args[1] if len(call.args) > 1 else None)
     if given is not None:
+        for size in sizes:
+            yield Draft("send from the last rank", (TextEdit(program.span(given), f"{size} - 1"),))
         yield Draft(f"send from rank {rank}", (TextEdit(program.span(given), str(rank)),))
 
 
@@ -286,7 +302,9 @@ def move_slice(program: Program, span: Span, edit: graph_edits.MoveSlice, length
     if len(starts) == 1:  # the ranks that come here all need the same rows
         yield from _constant_slice(program, value, starts.pop(), length, dim)
     title = f"read this rank's part along '{edit.axis}'"
-    for rank in rank_expressions(program, value, edit.axis):
+    ranks = rank_expressions(program, value, edit.axis)
+    yield from (Draft(title, edits) for edits in _of_other_rank(program, value, ranks))
+    for rank in ranks:
         if is_number(program, value):
             yield Draft(f"start at {rank} * {length}", (TextEdit(span, f"{rank} * {length}"),))
             continue
@@ -295,16 +313,41 @@ def move_slice(program: Program, span: Span, edit: graph_edits.MoveSlice, length
                 place = elements[dim]
             case ast.Subscript(slice=ast.expr() as only) if dim == 0:
                 place = only
-            case ast.Call(func=ast.Attribute(attr="narrow"), args=[*_, start, _]):
-                yield Draft(title, (TextEdit(program.span(start), f"{rank} * {length}"),))
+            case ast.Call(func=ast.Attribute(attr="narrow"), args=[*_, start, taken]):
+                text = f"{rank} * {_length(program, None, taken, length)}"
+                yield Draft(title, (TextEdit(program.span(start), text),))
                 continue
             case _:
                 return
         if isinstance(place, ast.Slice):
-            text = f"{rank} * {length} : ({rank} + 1) * {length}"
+            rows = _length(program, place.lower, place.upper, length)
+            text = f"{rank} * {rows} : ({rank} + 1) * {rows}"
             yield Draft(title, (TextEdit(program.span(place), text),))
         else:
             yield Draft(title, (TextEdit(program.span(place), rank),))
+
+
+def _length(program: Program, start: ast.expr | None, end: ast.expr | None, length: int) -> str:
+    """How many rows are read, as the text says it: a number fits one mesh."""
+    whole = start is None or (isinstance(start, ast.Constant) and start.value == 0)
+    named = whole and isinstance(end, ast.Name | ast.Attribute | ast.Call | ast.BinOp)
+    text = program.source(end) if named and end is not None else str(length)
+    return f"({text})" if isinstance(end, ast.BinOp) and named else text
+
+
+def _of_other_rank(program: Program, value: ast.expr, ranks: list[str]) -> Iterator[tuple[TextEdit, ...]]:
+    """What is read written with another one of these places of the rank, as ``tp_rank * size`` with ``dp_rank``."""
+    match value:
+        case ast.Subscript(slice=index):
+            pass
+        case ast.Call(func=ast.Attribute(attr="narrow"), args=[*_, index, _]):
+            pass
+        case _:
+            return
+    found = [node for node in ast.walk(index) if isinstance(node, ast.expr) and program.source(node) in ranks]
+    for rank in ranks if found else ():
+        if any(program.source(node) != rank for node in found):
+            yield tuple(TextEdit(program.span(node), rank) for node in found)
 
 
 def _constant_slice(program: Program, value: ast.expr, start: int, length: int, dim: int) -> Iterator[Draft]:

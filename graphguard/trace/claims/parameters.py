@@ -132,11 +132,22 @@ def by_plain_name(states: Iterable[State]) -> dict[str, State]:
 
 
 def named_alike(spec: Iterable[State], impl: Iterable[State]) -> list[State]:
-    """The rank's parameters and buffers under the names that the specification has for them, where these differ by a prefix."""
+    """The rank's parameters and buffers under the names that the specification has for them: where they are its own, and where names differ by a prefix."""
+    spec = list(spec)
+    theirs = {id(state.tensor): state for state in spec}
     whole = by_plain_name(spec)
-    listed = list(impl)
+    listed = [_as_theirs(state, theirs.get(id(state.tensor), state), whole) for state in impl]
     bare = Counter(plain_name(name) for state in listed for name in state.bare)
     return _without_prefix([_named(state, whole, bare) for state in listed], whole)
+
+
+def _as_theirs(state: State, own: State, whole: Mapping[str, State]) -> State:
+    """A tensor that is the specification's ``own``, whatever the rank calls it: a stage that holds ``model.layers[2]`` as its layer 0."""
+    names = (state.name, *state.aliases)
+    if own is state or all(whole.get(plain_name(name)) is own for name in names):
+        return state
+    kept = (name for name in names if whole.get(plain_name(name), own) is own and name != own.name)
+    return replace(state, name=own.name, aliases=tuple(kept))
 
 
 def _without_prefix(states: list[State], whole: Mapping[str, State]) -> list[State]:

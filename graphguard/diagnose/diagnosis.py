@@ -27,6 +27,7 @@ from graphguard.refine.stages.shorter import Shorter
 from graphguard.repair.backward.stopped import is_gradient, stopped_gradient
 from graphguard.repair.drafting.bypassed import told_as_bypass
 from graphguard.repair.findings.lost import lost_number, raises
+from graphguard.repair.findings.messages import HELD
 from graphguard.repair.findings.repaired import repaired
 from graphguard.repair.findings.unchanged import unchanged_finding
 from graphguard.repair.findings.undecided import left_open
@@ -176,15 +177,38 @@ def _mended(
     """The findings of what repairs mend; ``own`` are the tensors of the specification as it is written."""
     factor = common_factor(broken, numbers.ratios or {})
     steps = Counter(repair.mends for repair in found.repairs)
-    return [
-        replace(
-            said := repaired(repair.before, repair, sources),
-            alike=alike(found.repairs[0].before, repair, said, factor, steps[repair.mends] > 1),
-            written_out=wider,
-            regains=tuple(var.id for var in repair.regains if var in own),
+    told: list[Finding] = []
+    for place, repair in enumerate(found.repairs):
+        said = repaired(repair.before, repair, sources)
+        told.append(
+            replace(
+                said,
+                headline=_resting_on(said.headline, repair, list(zip(found.repairs[:place], told, strict=True))),
+                alike=alike(found.repairs[0].before, repair, said, factor, steps[repair.mends] > 1),
+                written_out=wider,
+                regains=tuple(var.id for var in repair.regains if var in own),
+            )
         )
-        for repair in found.repairs
-    ]
+    return told
+
+
+def _resting_on(headline: str, repair: Repair, earlier: Sequence[tuple[Repair, Finding]]) -> str:
+    """What is said of a superfluous reduction, with what must be mended first for it to be one: what it reduces is whole afterwards only."""
+    if HELD not in headline:
+        return headline
+    rank = min(repair.hypothesis.site.position)
+    graph, makers = repair.before.ranks[rank], repair.before.ranks[rank].producers()
+    waiting = [repair.hypothesis.site.position[rank]]
+    seen = set(waiting)
+    while waiting:
+        node = graph.nodes[waiting.pop()]
+        found = {makers[var] for var in node.reads if var in makers} - seen
+        seen |= found
+        waiting += found
+    stacks = {graph.nodes[index].stack for index in seen} - {-1}
+    names = [f"'{said.tensor}'" for one, said in earlier if one.hypothesis.site.node.stack in stacks and said.tensor]
+    once = f"{HELD.replace('already ', '')} once {' and '.join(names)} {'is' if len(names) == 1 else 'are'} mended"
+    return headline.replace(HELD, once) if names else headline
 
 
 def _touched(capture: Capture, broken: tuple[str, ...], finding: Finding) -> tuple[str, ...]:

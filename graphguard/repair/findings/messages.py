@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Final
 
 from graphguard.ir import Capture, Placement, Var
 from graphguard.ops import aten, gg
@@ -174,6 +175,10 @@ def _gradient(name: str, axis: str, averaged: bool) -> str:
     return gradients_unreduced(names, axis, averaged)
 
 
+HELD: Final = "already holds the whole value"
+"""What a superfluous reduction reduces."""
+
+
 def _superfluous(rule: str, name: str, site: Site, capture: Capture, count: str) -> str:
     """A node that should not be there: a rounding, a factor, a reduction."""
     node, rank = site.node, min(site.position)
@@ -193,9 +198,7 @@ def _superfluous(rule: str, name: str, site: Site, capture: Capture, count: str)
     reduce, group = str(node.args[1]), node.args[2]
     times = f": it becomes {factor_text(group_size(group), capture)} times too large" if reduce == "sum" else ""
     verb = _VERBS.get(reduce, "reduced")
-    return (
-        f"'{name}' is {verb} over {group_text(group, capture)} although every rank already holds the whole value{times}"
-    )
+    return f"'{name}' is {verb} over {group_text(group, capture)} although every rank {HELD}{times}"
 
 
 def _added_early(edit: AddAfterReduction, capture: Capture, named: Named) -> str:

@@ -146,20 +146,38 @@ def _summands(value: ast.expr) -> list[ast.expr]:
 
 
 def uncalled(scope: Scope, scene: Scene) -> Iterator[Mistake]:
-    """A function of the file that nothing names, of exactly what an expression is made of, in its place."""
+    """A function of the file that nothing names, in the place of one with its parameters, or of exactly what an expression is made of.
+
+    What a function does no more than pass on is what its callers ask for: they call another one, it is not written anew.
+    """
     program = scope.program
-    idle = [
-        each
+    functions = {
+        each.function.name: each
         for each in scene.scopes
-        if each.program is program and each.function in program.tree.body and each.function.name not in scene.named
-    ]
+        if each.program is program and each.function in program.tree.body
+    }
+    idle = [each for name, each in functions.items() if name not in scene.named and each.function is not scope.function]
     for call in scope.calls() if idle else ():
         names = _read(call)
+        called = functions.get(call.func.id) if isinstance(call.func, ast.Name) else None
+        passed_on = _is_passed_on(call, scope) and scope.parameters == names
         for each in idle:
-            if len(names) > 1 and each.parameters == names and each.function is not scope.function:
+            text = ""
+            if called is not None and len(each.parameters) > 1 and each.parameters == called.parameters:
+                text = each.function.name + program.source(call).removeprefix(program.source(call.func))
+            elif len(names) > 1 and each.parameters == names and not passed_on:
                 text = f"{each.function.name}({', '.join(names)})"
-                told = f"'{shown(program.source(call))}' stands where '{text}' is needed, which nothing calls"
+            if text:
+                told = f"'{shown(program.source(call))}' stands where '{shown(text)}' is needed, which nothing calls"
                 yield scope.instead(call, text, told)
+
+
+def _is_passed_on(call: ast.Call, scope: Scope) -> bool:
+    """Whether a function gives back a call and does nothing else."""
+    match scope.function.body:
+        case [ast.Return(value=value)] | [ast.Expr(value=ast.Constant()), ast.Return(value=value)]:
+            return value is call
+    return False
 
 
 def _read(call: ast.Call) -> list[str]:

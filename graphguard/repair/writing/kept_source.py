@@ -68,10 +68,19 @@ def _scaled(program: Program, name: str, made: ast.expr, part: ast.expr, ranks: 
     if start.line != end.line or end.line != end.end_line or ranks == program.source(part):
         return
     first, last = end.column - start.column, end.end_column - start.column
-    for operator in ("//", "*"):
+    for operator in ("/" if _is_quotient(made) else "//", "*"):
         times = f"{program.source(part)} {operator} {ranks}"
         text = f"{whole[:first]}{times if _stands_first(program, part, made) else f'({times})'}{whole[last:]}"
         yield Draft(f"self.{name} = {text}", (TextEdit(start, text),), start)
+
+
+def _is_quotient(made: ast.expr) -> bool:
+    """Whether a number is made by products and true quotients alone: it is none that must stay whole, and what it is made of need not be either."""
+    match made:
+        case ast.BinOp(left=left, op=ast.Div() | ast.Mult(), right=right):
+            sides = [each for each in (left, right) if isinstance(each, ast.BinOp)]
+            return all(map(_is_quotient, sides)) and (isinstance(made.op, ast.Div) or bool(sides))
+    return False
 
 
 def _stands_first(program: Program, part: ast.expr, made: ast.expr) -> bool:

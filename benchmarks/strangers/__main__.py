@@ -1,7 +1,7 @@
-"""``python -m benchmarks.strangers [--ordinary] [--only TEXT] [--repaired] [--verbose]``: how well bugs are told that nobody here had seen.
+"""``python -m benchmarks.strangers [--ordinary | --styles] [--only TEXT] [--repaired] [--verbose]``: how well bugs are told that nobody here had seen.
 
 A line for each program: how far the finding's line is from the bug's, whether its rule names it, whether a fix was proved, seconds; then the shares.
-``--ordinary``: the commonest mistakes in loops of a few steps instead.  ``--repaired`` checks the repaired programs as well, which must refine.
+``--ordinary``: the commonest mistakes in loops of a few steps instead; ``--styles``: code in the styles of public frameworks.  ``--repaired`` checks the repaired programs as well, which must refine.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.strangers.program import ORDINARY, PROGRAMS, Program, programs
+from benchmarks.strangers.program import ORDINARY, PROGRAMS, STYLES, Program, programs
 from graphguard.checks.judging.requests import CheckRequest
 from graphguard.checks.judging.steps import check_steps
 from graphguard.checks.project.configuration import Configuration
@@ -63,7 +63,11 @@ def judged(program: Program, report: Report, seconds: float) -> Row:
 def main() -> int:
     """The command; 1 where a repaired program does not refine."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--ordinary", action="store_true", help="the commonest mistakes, in loops of a few steps")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--ordinary", action="store_true", help="the commonest mistakes, in loops of a few steps")
+    which.add_argument(
+        "--styles", action="store_true", help="models, steps and inference in the styles of public frameworks"
+    )
     parser.add_argument("--only", default="", help="part of a name")
     parser.add_argument("--repaired", action="store_true", help="check the repaired programs as well")
     parser.add_argument("--verbose", action="store_true", help="print every message")
@@ -71,7 +75,8 @@ def main() -> int:
     worker = WorkerClient(Configuration(PROGRAMS))
     rows, wrong = [], 0
     try:
-        for program in programs(options.only, ORDINARY if options.ordinary else PROGRAMS):
+        folder = ORDINARY if options.ordinary else STYLES if options.styles else PROGRAMS
+        for program in programs(options.only, folder):
             if options.repaired:
                 fixed = checked(program, program.repaired, worker)
                 if fixed.verdict is not Verdict.REFINES:

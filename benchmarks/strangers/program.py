@@ -13,6 +13,8 @@ from pathlib import Path
 PROGRAMS = Path(__file__).parent / "programs"
 ORDINARY = Path(__file__).parent / "ordinary"
 """Loops of a few steps as everybody writes them, each with one of the commonest mistakes."""
+STYLES = Path(__file__).parent / "styles"
+"""Models, training steps and inference in the styles of public frameworks, each with one small mistake of a kind that was made there."""
 _MARK = re.compile(r"  # (fixed:( (?P<text>.*))?|fault|near)$")
 _INSERT = re.compile(r"(?P<indent>\s*)# fixed, insert: (?P<text>.*)$")
 

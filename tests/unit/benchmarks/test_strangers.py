@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.strangers.program import ORDINARY, Program, programs
+from benchmarks.strangers.program import ORDINARY, PROGRAMS, STYLES, Program, programs
 from graphguard.report.catalogue import RULES
 
 TEXT = '''"""A bug.
@@ -40,11 +40,15 @@ def test_a_program_that_says_nothing_of_its_bug_is_refused(tmp_path: Path) -> No
         Program.of(path)
 
 
-@pytest.mark.parametrize("program", programs() + programs(folder=ORDINARY), ids=lambda program: program.path.stem)
+@pytest.mark.parametrize(
+    "program",
+    [each for folder in (PROGRAMS, ORDINARY, STYLES) for each in programs(folder=folder)],
+    ids=lambda program: program.path.stem,
+)
 def test_both_texts_are_python_and_the_rules_are_known(program: Program) -> None:
     for text in (program.buggy, program.repaired):
         ast.parse(text)
         assert "# fixed" not in text
         assert "# DEL" not in text
     assert program.rules <= set(RULES)
-    assert program.path.parent == ORDINARY or "\nSource: " in program.buggy
+    assert program.path.parent in (ORDINARY, STYLES) or "\nSource: " in program.buggy

@@ -76,11 +76,17 @@ def _scaled(program: Program, name: str, made: ast.expr, part: ast.expr, ranks: 
 
 def _is_quotient(made: ast.expr) -> bool:
     """Whether a number is made by products and true quotients alone: it is none that must stay whole, and what it is made of need not be either."""
-    match made:
-        case ast.BinOp(left=left, op=ast.Div() | ast.Mult(), right=right):
-            sides = [each for each in (left, right) if isinstance(each, ast.BinOp)]
-            return all(map(_is_quotient, sides)) and (isinstance(made.op, ast.Div) or bool(sides))
-    return False
+    operators = list(_operators(made))
+    linear = all(isinstance(each, ast.Div | ast.Mult) for each in operators)
+    return linear and any(isinstance(each, ast.Div) for each in operators)
+
+
+def _operators(made: ast.expr) -> Iterator[ast.operator]:
+    """The operators that a number is made by, calls apart."""
+    if isinstance(made, ast.BinOp):
+        yield made.op
+        yield from _operators(made.left)
+        yield from _operators(made.right)
 
 
 def _stands_first(program: Program, part: ast.expr, made: ast.expr) -> bool:

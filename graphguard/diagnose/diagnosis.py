@@ -206,7 +206,8 @@ def _resting_on(headline: str, repair: Repair, earlier: Sequence[tuple[Repair, F
         seen |= found
         waiting += found
     stacks = {graph.nodes[index].stack for index in seen} - {-1}
-    names = [f"'{said.tensor}'" for one, said in earlier if one.hypothesis.site.node.stack in stacks and said.tensor]
+    mended = (said.tensor for one, said in earlier if one.hypothesis.site.node.stack in stacks and said.tensor)
+    names = [f"'{name}'" for name in dict.fromkeys(mended)]
     once = f"{HELD.replace('already ', '')} once {' and '.join(names)} {'is' if len(names) == 1 else 'are'} mended"
     return headline.replace(HELD, once) if names else headline
 

@@ -344,10 +344,19 @@ def _of_other_rank(program: Program, value: ast.expr, ranks: list[str]) -> Itera
             pass
         case _:
             return
-    found = [node for node in ast.walk(index) if isinstance(node, ast.expr) and program.source(node) in ranks]
+    found = list(_outermost(program, index, ranks))
     for rank in ranks if found else ():
         if any(program.source(node) != rank for node in found):
             yield tuple(TextEdit(program.span(node), rank) for node in found)
+
+
+def _outermost(program: Program, node: ast.AST, texts: list[str]) -> Iterator[ast.expr]:
+    """The expressions within one that have such a text, none within another."""
+    if isinstance(node, ast.expr) and program.source(node) in texts:
+        yield node
+        return
+    for inner in ast.iter_child_nodes(node):
+        yield from _outermost(program, inner, texts)
 
 
 def _constant_slice(program: Program, value: ast.expr, start: int, length: int, dim: int) -> Iterator[Draft]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 import torch
@@ -80,6 +81,22 @@ def as_refinement(value: Any) -> Refinement:
     return value
 
 
+def _is_kept_whole(recording: Recording, refinement: Refinement, unit: Unit) -> None:
+    """Raise ``TracingError`` where the implementation has cut a parameter that it shares with the specification: what is compared with is then a shard."""
+    if refinement.impl is refinement.spec:
+        return
+    shared = {id(state.tensor) for state in unit_of(refinement.impl).states}
+    for state in unit.states:
+        made = recording.shape_at_birth(state.tensor) if id(state.tensor) in shared else None
+        if made is not None and prod(made) != state.tensor.numel():
+            raise TracingError(
+                "trace-error",
+                f"{state.kind} '{state.name}' is one object of the specification and the implementation, which has cut it from {list(made)} to {list(state.tensor.shape)}: "
+                "there is no whole one to compare with\n"
+                "fix: build the specification separately, or give the implementation copy.deepcopy(model)",
+            )
+
+
 def record_specification(
     recording: Recording,
     refinement: Refinement,
@@ -94,6 +111,7 @@ def record_specification(
     if tell_original is not None:
         tell_original(original(recording, unit, inputs))
     unit = unit.without(computed(recording, unit))
+    _is_kept_whole(recording, refinement, unit)
     states = bind_specification(recording, leaves, unit)
     buffers = _buffers(unit.states)
     differentiates = _differentiates(refinement)

@@ -24,6 +24,7 @@ class Births:
         self._events = events
         self._kernels = kernels
         self._windows: dict[int, tuple[Any, Window]] = {}
+        self._shapes: dict[int, tuple[int, ...]] = {}
         self._shown: dict[int, FakeTensor] = {}
         self._reads: dict[int, int] = {}
         self._looked_at = 0
@@ -31,11 +32,16 @@ class Births:
     def note(self, parameter: FakeTensor) -> None:
         """``parameter`` was made, and shows its memory; it is kept, so that nothing else gets its identity."""
         self._windows[id(parameter)] = parameter, self._kernels.window(parameter)
+        self._shapes[id(parameter)] = tuple(parameter.shape)
 
     def storage(self, parameter: Any) -> torch.UntypedStorage | None:
         """The memory that the parameter was made with; None for one that was made elsewhere."""
         found = self._windows.get(id(parameter))
         return None if found is None else found[1].storage
+
+    def shape(self, parameter: Any) -> tuple[int, ...] | None:
+        """The shape that the parameter was made with; None for one that was made elsewhere."""
+        return self._shapes.get(id(parameter))
 
     def shown(self, parameter: Any) -> FakeTensor:
         """What the parameter showed when it was made, the same tensor each time; inside the fake mode."""

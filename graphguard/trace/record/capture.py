@@ -257,6 +257,10 @@ class Recording:
         """The memory that a parameter was made with, if its elements have gone elsewhere since: into flat buffers, partitions, copies."""
         return self._recorder.read_since_birth(parameter)
 
+    def shape_at_birth(self, parameter: torch.Tensor) -> tuple[int, ...] | None:
+        """The shape that a parameter was made with; None for one that was made before the recording."""
+        return self._recorder.births.shape(parameter)
+
     def same_memory(self, one: torch.Tensor, other: torch.Tensor) -> bool:
         """Whether two tensors show the same elements of the same memory."""
         return self._recorder.ref(one).key == self._recorder.ref(other).key

@@ -148,7 +148,7 @@ def _summands(value: ast.expr) -> list[ast.expr]:
 def uncalled(scope: Scope, scene: Scene) -> Iterator[Mistake]:
     """A function of the file that nothing names, in the place of one with its parameters, or of exactly what an expression is made of.
 
-    What a function does no more than pass on is what its callers ask for: they call another one, it is not written anew.
+    What a function does no more than pass on to another of the file is what its callers ask for: they call another one, it is not written anew.
     """
     program = scope.program
     functions = {
@@ -160,7 +160,7 @@ def uncalled(scope: Scope, scene: Scene) -> Iterator[Mistake]:
     for call in scope.calls() if idle else ():
         names = _read(call)
         called = functions.get(call.func.id) if isinstance(call.func, ast.Name) else None
-        passed_on = _is_passed_on(call, scope) and scope.parameters == names
+        passed_on = called is not None and scope.parameters == names and _is_passed_on(call, scope)
         for each in idle:
             text = ""
             if called is not None and len(each.parameters) > 1 and each.parameters == called.parameters:
